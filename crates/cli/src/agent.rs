@@ -1,7 +1,8 @@
-//! The agent: a process of its own that serves one client of `farreach serve`, whose connection is its standard input.
+//! The agent: a process that serves one client of `farreach serve`. The client's connection is its
+//! standard input.
 //!
-//! One process for each, because a library that dies takes its process with it, and because all that a client's test has had (queue pairs, regions,
-//! descriptors) is given back with certainty when its process ends.
+//! Each client has a process of its own. A library that crashes ends only that process, and all
+//! resources of a test (queue pairs, regions, descriptors) are released when the process ends.
 
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
@@ -36,7 +37,7 @@ pub(crate) struct AgentArgs {
     pub(crate) tls: Option<PathBuf>,
 }
 
-/// What a client asks for, by the name of its command.
+/// The task of a client, by the name of its command.
 #[derive(Debug, Deserialize)]
 enum Task {
     Bench(bench::Task),
@@ -48,7 +49,7 @@ enum Task {
 }
 
 impl Task {
-    /// For the log.
+    /// Returns the name of the command, for the log.
     fn name(&self) -> &'static str {
         match self {
             Self::Bench(_) => "bench",
@@ -64,12 +65,12 @@ impl Task {
 /// How long the client's rails may take to be ready.
 const RAIL_PATIENCE: Duration = Duration::from_secs(20);
 
-/// How an agent ends that was not told what to do: whoever called was no client, or left before.
+/// The exit code of an agent without an order: the connection was not a client, or closed before.
 pub(crate) const WITHOUT_ORDER: Exit = Exit::PeerLost;
 
-/// Serves, and logs one line.
+/// Serves a client, and logs one line.
 pub(crate) fn run(args: &AgentArgs) -> Result<Exit> {
-    // Who stops the server stops this one too. It fails for no process that we may be.
+    // The agent ends with its server. The call cannot fail here: the signal is valid.
     let _ = set_parent_process_death_signal(Some(Signal::TERM));
     interrupt::watch().context("cannot watch for signals")?;
     measure::sleep_exactly();
@@ -97,7 +98,7 @@ fn log(client: SocketAddr, what: &str) {
     terminal::log(&format!("{client}: {what}"));
 }
 
-/// The first words: what the client orders.
+/// Does the handshake, and returns the client's order.
 fn handshake(args: &AgentArgs, mut line: Line) -> Result<(Line, Order<Task>)> {
     let welcome = Welcome {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -111,7 +112,7 @@ fn handshake(args: &AgentArgs, mut line: Line) -> Result<(Line, Order<Task>)> {
     Ok((line, order))
 }
 
-/// What was done, for the log.
+/// Serves the order. Returns the result for the log.
 fn serve(args: &AgentArgs, mut line: Line, order: &Order<Task>, client: SocketAddr) -> Result<String> {
     let here = line.stream().local_addr().context("the connection is gone")?;
     if let Task::Doctor(task) = &order.task
@@ -141,14 +142,14 @@ fn serve(args: &AgentArgs, mut line: Line, order: &Order<Task>, client: SocketAd
         }
         Err(error) => {
             let error = channel.explained(error);
-            // One that is lost hears nothing any more.
+            // The peer may be lost, and then nothing can be sent.
             let _ = channel.send_failure(&Failure::of(&error));
             Err(error.context(format!("{} did not come to its end", order.task.name())))
         }
     }
 }
 
-/// The engine that the client wants to meet.
+/// Opens the engine that the client's engine connects to.
 fn open(args: &AgentArgs, order: &Order<Task>, here: SocketAddr) -> Result<Engine> {
     order.rails.tuning.pin_server()?;
     let rails = order.rails.among(&args.rails, here);
@@ -167,7 +168,7 @@ fn perform(args: &AgentArgs, engine: &Engine, channel: &Channel, order: &Order<T
         Task::Fill(task) => fill::serve(engine, channel, task),
         Task::Chip(task) => chip::serve(engine, &cards(), channel, task),
         Task::Ping(task) => ping::serve(engine, channel, task),
-        // All of its other tasks are done without an engine.
+        // All other tasks of `doctor` are done without an engine.
         Task::Doctor(_) => doctor::serve(engine, channel),
     }
 }

@@ -1,4 +1,4 @@
-//! What all tests have in common when they are typed.
+//! The arguments that all tests have in common.
 
 use std::path::PathBuf;
 

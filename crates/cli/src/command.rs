@@ -70,7 +70,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Whether the reader is a program.
+    /// Returns whether the output is JSON.
     pub(crate) fn wants_json(&self) -> bool {
         match self {
             Self::Devices(args) => args.json,

@@ -1,4 +1,4 @@
-//! Which processors the two sides of a test run on.
+//! Pins the two sides of a test to CPUs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,14 +8,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit::{Exit, Failure};
 
-/// The processors of each side, as typed: `2`, `2,4`, `,4` or `2-3,4-5`. A side that is not named runs anywhere.
+/// The CPUs of each side, as typed: `2`, `2,4`, `,4` or `2-3,4-5`. A side without CPUs runs
+/// anywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Cpus {
     pub(crate) client: Option<CpuRange>,
     pub(crate) server: Option<CpuRange>,
 }
 
-/// One processor, or several in a row.
+/// One CPU, or a range of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CpuRange {
     first: usize,
@@ -23,7 +24,8 @@ pub(crate) struct CpuRange {
 }
 
 impl CpuRange {
-    /// Has this thread, and those that it starts from now on, run there only. To be called before an engine starts its threads.
+    /// Pins this thread, and the threads that it starts from now on. To be called before an engine
+    /// starts its threads.
     pub(crate) fn pin(self) -> Result<(), Failure> {
         let refused = |cause: String| {
             Failure::new(Exit::Unavailable, format!("cannot run on CPU {self}"))

@@ -1,4 +1,5 @@
-//! How the command ends: one meaning for each code, the same for every subcommand.
+//! Exit codes of the command, and the errors behind them. Each code has one meaning for all
+//! subcommands.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -7,23 +8,23 @@ use std::time::Duration;
 use farreach::{Error, ErrorKind, RailError, RevokeError, TransferError};
 use serde::{Deserialize, Serialize};
 
-/// Why the command ended. Usage mistakes (2) that clap sees are clap's to tell.
+/// The reason why the command ended. clap itself reports the usage errors (2) that it detects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Exit {
-    /// All went well.
+    /// Success.
     Ok,
     /// A test or check failed.
     Failed,
-    /// What was asked for makes no sense.
+    /// The arguments make no sense.
     Usage,
-    /// There is no device, or it lacks what was asked for.
+    /// There is no device, or it lacks the requested feature.
     Unavailable,
-    /// The peer is lost, or was never there.
+    /// The peer is lost, or could not be reached.
     PeerLost,
-    /// Bytes came that were not sent.
+    /// Received bytes differ from the sent ones.
     Mismatch,
-    /// The person has had enough, and was told what was measured until then.
+    /// The user interrupted the command; the results until then were printed.
     Interrupted,
 }
 
@@ -47,7 +48,8 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// What went wrong, in the words that a person reads: it is what every error is turned into in the end, and what an agent tells its client.
+/// An error as the user sees it. Every error is finally converted to it, and an agent sends it to
+/// its client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{error}")]
 pub(crate) struct Failure {
@@ -72,7 +74,7 @@ impl Failure {
         self
     }
 
-    /// In one line, without the fix.
+    /// Returns the error in one line, without the fix.
     pub(crate) fn sentence(&self) -> String {
         match &self.cause {
             Some(cause) => format!("{}: {cause}", self.error),
@@ -80,7 +82,7 @@ impl Failure {
         }
     }
 
-    /// Of any error: those of the libraries know their cause and fix.
+    /// Converts any error. Errors of the libraries include their cause and fix.
     pub(crate) fn of(error: &anyhow::Error) -> Self {
         if let Some(failure) = error.downcast_ref::<Self>() {
             return failure.clone();
@@ -95,7 +97,7 @@ impl Failure {
             let cause = (!causes.is_empty()).then(|| causes.join(": "));
             return Self { error: error.to_string(), cause, fix: None, exit: Exit::Failed };
         };
-        // A context that was put around it says what was being done.
+        // A context around the error states the operation.
         let outermost = error.to_string();
         if outermost != own_words {
             failure.cause = Some(failure.sentence());
@@ -105,7 +107,7 @@ impl Failure {
     }
 }
 
-/// What is known of an error of this type, and how it displays itself.
+/// Converts an error of this type, and returns its own message too.
 fn known<E: std::error::Error + Send + Sync + 'static>(
     error: &anyhow::Error,
     of: impl Fn(&E) -> Failure,
@@ -137,7 +139,7 @@ pub(crate) fn lost(reason: impl fmt::Display) -> Failure {
     Failure::new(Exit::PeerLost, "the peer is lost").cause(reason.to_string()).fix(fix)
 }
 
-/// The other side has not sent anything for this long.
+/// The other side has sent nothing for this long.
 #[derive(Debug, thiserror::Error)]
 #[error("the other side has sent nothing for {0:?}")]
 pub(crate) struct NotHeard(pub(crate) Duration);
@@ -149,19 +151,19 @@ impl NotHeard {
     }
 }
 
-/// The error of the engine in an error, if there is one.
+/// Returns the engine's error inside an error, if there is one.
 fn engine_error(error: &anyhow::Error) -> Option<&Error> {
     let transfer = || error.downcast_ref().map(|error: &TransferError| &error.error);
     error.downcast_ref().or_else(transfer)
 }
 
-/// Whether an error says that something was not done in time.
+/// Returns whether an error is a timeout.
 pub(crate) fn is_timeout(error: &anyhow::Error) -> bool {
     engine_error(error).is_some_and(|error| error.kind() == ErrorKind::TimedOut)
         || error.downcast_ref::<NotHeard>().is_some()
 }
 
-/// Whether an error says that memory of the other side cannot be accessed any more.
+/// Returns whether an error means that the other side's memory is no longer accessible.
 pub(crate) fn is_revoked(error: &anyhow::Error) -> bool {
     let is_gone = |error: &Error| matches!(error.kind(), ErrorKind::Revoked | ErrorKind::NotGranted);
     engine_error(error).is_some_and(is_gone)
@@ -173,7 +175,7 @@ mod tests {
 
     use super::*;
 
-    /// Scripts look at them: they stay as README.md and the manual say.
+    /// Scripts depend on the codes, so they must stay as in README.md and the manual.
     #[test]
     fn each_way_to_end_has_its_code() {
         let codes = [

@@ -1,7 +1,8 @@
-//! Ctrl-C, and SIGTERM: the first one ends what is being done in good order, the second one at once.
+//! Handles Ctrl-C and SIGTERM: the first one ends the command in an orderly way, the second one at
+//! once.
 //!
-//! Both are blocked and waited for, not handled: libraries that libfabric loads (PSM3's) put handlers of their own in place of ours, which
-//! end the process at once, without a word.
+//! Both signals are blocked and waited for, not handled: libraries that libfabric loads (PSM3's)
+//! replace our handlers by their own, which end the process at once without a message.
 
 use std::io;
 use std::process;
@@ -13,12 +14,13 @@ use nix::sys::signal::{SigSet, Signal};
 
 use crate::exit::{Exit, Failure};
 
-/// How long anything waits before it looks whether the person has had enough.
+/// The interval at which waits check for an interrupt.
 pub(crate) const GLANCE: Duration = Duration::from_millis(100);
 
 static IS_ASKED: AtomicBool = AtomicBool::new(false);
 
-/// Takes both signals from now on. To be called before other threads are started: those that run would have them else.
+/// Takes over both signals. To be called before other threads start, which would otherwise receive
+/// them.
 pub(crate) fn watch() -> io::Result<()> {
     let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM].into_iter().collect();
     signals.thread_block()?;
@@ -33,12 +35,12 @@ pub(crate) fn watch() -> io::Result<()> {
     Ok(())
 }
 
-/// Of a command that was ended before there was anything to tell.
+/// Returns the failure of a command that was interrupted before it had a result.
 pub(crate) fn before_anything() -> Failure {
     Failure::new(Exit::Interrupted, "interrupted before anything was measured")
 }
 
-/// Whether one has come.
+/// Returns whether a signal has arrived.
 pub(crate) fn is_asked() -> bool {
     IS_ASKED.load(Ordering::Relaxed)
 }

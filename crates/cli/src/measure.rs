@@ -1,4 +1,4 @@
-//! What both sides of a test measure, and what the bytes are that they send.
+//! Measurements that both sides of a test make, and the bytes that they send.
 
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
@@ -10,13 +10,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit::{Exit, Failure};
 
-/// Lets short sleeps of this process be as short as they are meant: the kernel makes them 50 µs longer else, to wake less often.
+/// Makes short sleeps of this process precise. The kernel otherwise extends them by up to 50 µs, to
+/// wake up less often.
 pub(crate) fn sleep_exactly() {
-    // It fails on no kernel that we know, and then figures are a little worse.
+    // No known kernel refuses this. A failure only makes the figures slightly worse.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
 }
 
-/// The processor time of this process, and the time that passed meanwhile.
+/// Measures the CPU time of this process and the elapsed time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stopwatch {
     began: Instant,
@@ -52,7 +53,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// What was used behind an earlier reading of the same stopwatch.
+    /// Returns the usage since an earlier reading of the same stopwatch.
     pub(crate) fn since(self, earlier: Self) -> Self {
         Self {
             cpu_ns: self.cpu_ns.saturating_sub(earlier.cpu_ns),
@@ -60,31 +61,33 @@ impl Usage {
         }
     }
 
-    /// Of one core: more than 1 where several were busy.
+    /// Returns the CPU time as a share of one core: more than 1 if several were busy.
     pub(crate) fn share(&self) -> f64 {
         if self.wall_ns == 0 { 0.0 } else { self.cpu_ns as f64 / self.wall_ns as f64 }
     }
 }
 
-/// A seed that nobody has asked for.
+/// Returns an arbitrary seed.
 pub(crate) fn any_seed() -> u32 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::process::id()) as u32
 }
 
-/// For latencies from 1 ns to 10 minutes, with three digits.
+/// Creates a histogram for latencies from 1 ns to 10 minutes, with three significant digits.
 pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 600_000_000_000, 3).expect("the bounds are in order")
 }
 
-/// Bytes that both sides can make from a number: random ones, with the number of the message stamped on each block, so that what is left of an earlier
-/// message is told from what has come.
+/// Bytes that both sides can generate from a seed.
+///
+/// They are random, and each block is stamped with the number of the message, so that bytes of an
+/// earlier message are detected.
 #[derive(Debug, Clone)]
 pub(crate) struct Pattern {
     bytes: Vec<u8>,
 }
 
-/// A stamp is at the beginning of each block, and at the end of the last one.
+/// The start of each block has a stamp, and so has the end of the last one.
 const BLOCK: usize = 4096;
 const STAMP: usize = 8;
 
@@ -99,12 +102,12 @@ impl Pattern {
         self.bytes.len()
     }
 
-    /// How long one may be on its way.
+    /// Returns how long one message may be in flight.
     pub(crate) fn patience(&self) -> Duration {
         crate::session::patience(self.len() as u64)
     }
 
-    /// The bytes of message `number`.
+    /// Returns the bytes of message `number`.
     pub(crate) fn stamped(&mut self, number: u64) -> &[u8] {
         let len = self.bytes.len();
         let stamp = |place: usize| (number ^ (place as u64) << 32).to_le_bytes();
@@ -118,13 +121,13 @@ impl Pattern {
         &self.bytes
     }
 
-    /// Whether these are the bytes of message `number`.
+    /// Checks that these are the bytes of message `number`.
     pub(crate) fn check(&mut self, number: u64, found: &[u8]) -> Result<(), Failure> {
         compare(self.stamped(number), found, || format!("message {number} is not what was sent"))
     }
 }
 
-/// Whether these bytes are those; otherwise it is told in these words, and where they differ.
+/// Compares bytes. On a mismatch the failure has this message, and states where they differ.
 pub(crate) fn compare(expected: &[u8], found: &[u8], error: impl FnOnce() -> String) -> Result<(), Failure> {
     if expected == found {
         return Ok(());

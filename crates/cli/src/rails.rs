@@ -1,4 +1,4 @@
-//! Which rails a test goes over, and why: nothing falls back in silence.
+//! Chooses the rails of a test, and states why. There is no silent fallback.
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr};
@@ -49,7 +49,8 @@ pub(crate) struct Tuning {
 }
 
 impl Tuning {
-    /// An error where one of these rails cannot mark its packets: they would go unmarked without a word.
+    /// Returns an error if one of these rails cannot mark its packets, because they would silently
+    /// be sent unmarked.
     pub(crate) fn check(&self, names: &[String]) -> Result<(), Failure> {
         let flag = match self {
             Self { tclass: Some(_), .. } => "--tclass",
@@ -63,17 +64,17 @@ impl Tuning {
             .fix(format!("name an RDMA device with -d, or leave {flag} out")))
     }
 
-    /// Has the client's process run where it is to.
+    /// Pins the client's process to its CPUs.
     pub(crate) fn pin_client(&self) -> Result<(), Failure> {
         self.cpu.and_then(|cpus| cpus.client).map_or(Ok(()), CpuRange::pin)
     }
 
-    /// The same of the agent's.
+    /// Pins the agent's process to its CPUs.
     pub(crate) fn pin_server(&self) -> Result<(), Failure> {
         self.cpu.and_then(|cpus| cpus.server).map_or(Ok(()), CpuRange::pin)
     }
 
-    /// An engine's settings with them.
+    /// Adds the options to an engine's settings.
     pub(crate) fn apply(&self, mut settings: Settings) -> Settings {
         if let Some(class) = self.tclass {
             settings = settings.traffic_class(class);
@@ -85,20 +86,20 @@ impl Tuning {
     }
 }
 
-/// Kinds of rails, as two hosts name them to each other: the devices of one are called otherwise on the other.
+/// Kinds of rails, as two hosts name them to each other. Device names differ between hosts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Wish {
-    /// RDMA cards that verbs has, Soft-RoCE among them.
+    /// RDMA devices of verbs, including Soft-RoCE.
     pub(crate) cards: bool,
-    /// Providers of libfabric's.
+    /// Providers of libfabric.
     pub(crate) providers: Vec<String>,
-    /// How packets are marked, and where the server runs.
+    /// How packets are marked, and the CPUs of both sides.
     #[serde(default)]
     pub(crate) tuning: Tuning,
 }
 
 impl Wish {
-    /// The kinds of these rails.
+    /// Returns the kinds of these rails.
     pub(crate) fn of(names: &[String]) -> Self {
         let core = |name: &String| name.split('@').next().unwrap_or(name).to_owned();
         let (providers, cards): (Vec<String>, Vec<String>) =
@@ -116,26 +117,27 @@ impl Wish {
         if words.is_empty() { "none".to_owned() } else { words.join(", ") }
     }
 
-    /// Those of `names` that are of these kinds, each where the two sides meet.
+    /// Returns the rails in `names` of these kinds, each with the address at which the two sides
+    /// are connected.
     pub(crate) fn among(&self, names: &[String], here: SocketAddr) -> Vec<String> {
         names.iter().filter(|name| self.has(name)).map(|name| at(name, here)).collect()
     }
 }
 
-/// What libfabric would be asked for, where nothing was named.
+/// The providers of libfabric that are used by default.
 const PROVIDERS: [&str; 2] = ["efa", "tcp"];
 
-/// A rail that this host has.
+/// A rail of this host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Found {
-    /// What it is called here.
+    /// Its name on this host.
     pub(crate) name: String,
-    /// The library that it goes through, and where it is in its own network's words.
+    /// Its library, and its native address.
     pub(crate) through: String,
     pub(crate) is_rdma: bool,
 }
 
-/// Every rail of this host, the cards first; and what is in the way of others.
+/// Returns every rail of this host, cards first, and the errors that hide others.
 pub(crate) fn look(args: &RailArgs) -> (Vec<Found>, Vec<Failure>) {
     let (mut found, mut trouble) = (cards(args), Vec::new());
     match providers() {
@@ -145,7 +147,8 @@ pub(crate) fn look(args: &RailArgs) -> (Vec<Found>, Vec<Failure>) {
     (found, trouble)
 }
 
-/// The same, of those that were named, or of all. Where only cards were, libfabric is not asked, which takes its time.
+/// Returns the rails of this host, the named ones included. libfabric, which is slow, is not
+/// queried if only cards were named.
 pub(crate) fn look_for_named(args: &RailArgs) -> Vec<Found> {
     let mut found = cards(args);
     if args.devices.is_empty() || args.devices.iter().any(|name| fabric::is_provider(name)) {
@@ -179,26 +182,26 @@ fn offers() -> Result<Vec<Info>, Failure> {
 }
 
 fn found_through(info: &Info) -> Found {
-    // libfabric 1.x calls the provider behind the rail `tcp` `net`.
+    // libfabric 1.x reports the provider of the rail `tcp` as `net`.
     let name = PROVIDERS.iter().find(|name| is_of(info.provider(), name)).unwrap_or(&"tcp");
     let address = info.source().map(|it| it.to_string()).unwrap_or_default();
-    // A port comes with each client.
+    // The port is assigned for each client.
     let address = address.strip_suffix(":0").unwrap_or(&address);
     let through = if address.is_empty() { String::new() } else { format!(", {address}") };
     let through = format!("libfabric {}{through}", info.provider());
     Found { name: (*name).to_owned(), through, is_rdma: *name == "efa" }
 }
 
-/// A libfabric rail of this host, and what it can do.
+/// A libfabric rail of this host, and its capabilities.
 #[derive(Debug)]
 pub(crate) struct FabricRail {
     pub(crate) rail: Found,
-    /// The provider behind it, as libfabric names it.
+    /// The provider, as libfabric names it.
     pub(crate) provider: String,
     pub(crate) has_atomics: bool,
 }
 
-/// The libfabric rails of this host. None where libfabric is missing or fails.
+/// Returns the libfabric rails of this host. The list is empty if libfabric is missing or fails.
 pub(crate) fn fabric_rails() -> Vec<FabricRail> {
     let rail = |info: &Info| FabricRail {
         rail: found_through(info),
@@ -208,14 +211,15 @@ pub(crate) fn fabric_rails() -> Vec<FabricRail> {
     offers().unwrap_or_default().iter().map(rail).collect()
 }
 
-/// The verbs rails of this host.
+/// Returns the verbs rails of this host.
 pub(crate) fn verbs_rails() -> Vec<Found> {
     cards(&RailArgs::default())
 }
 
 /// Returns whether an endpoint of this offer has the atomic operations that `bench` and `chip` use.
 ///
-/// The offer alone does not tell: `net` of libfabric 1.17 has the capability and no operation. So an endpoint is opened and asked.
+/// The offer alone is not reliable: `net` of libfabric 1.17 has the capability, but no operation.
+/// So an endpoint is opened and queried.
 fn has_atomics(info: &Info) -> bool {
     if !info.capabilities().contains(Capabilities::ATOMIC) {
         return false;
@@ -228,7 +232,8 @@ fn has_atomics(info: &Info) -> bool {
     atomics().is_ok_and(|atomics| atomics.fetch_add && atomics.compare_swap)
 }
 
-/// Why this name is not a rail of this host, which names are, and the one that was probably meant.
+/// Returns why this name is not a rail of this host, which names are, and the most likely intended
+/// name.
 pub(crate) fn missing(name: &str, args: &RailArgs) -> Failure {
     let failure = Failure::new(Exit::Unavailable, format!("there is no rail {name} here"));
     let names = names(args);
@@ -236,7 +241,7 @@ pub(crate) fn missing(name: &str, args: &RailArgs) -> Failure {
         [] => "this host has no rail".to_owned(),
         names => format!("the rails of this host are {}", names.join(", ")),
     };
-    // A device that is here and cannot be used has a reason of its own.
+    // A device that exists but cannot be used has a reason of its own.
     let is_device = DeviceList::get().is_ok_and(|all| all.find(device_of(name)).is_some());
     if !is_device && let Some(near) = nearest(name, &names) {
         return failure
@@ -247,14 +252,14 @@ pub(crate) fn missing(name: &str, args: &RailArgs) -> Failure {
         let cause = format!("libfabric does not offer it, or it cannot be a rail; {listed}");
         return failure.cause(cause).fix("name another rail: `farreach devices` lists them");
     }
-    // Only for a name that a card may have: who mistyped `tcp` needs no other kernel.
+    // Only for a name that a card may have: a mistyped `tcp` needs no hint about the kernel.
     match why_no_card(name, args).filter(|_| is_device || may_be_card(name)) {
         Some((cause, fix)) => failure.cause(format!("{cause}; {listed}")).fix(fix),
         None => failure.cause(listed).fix("name one of them: `farreach devices` lists the rails"),
     }
 }
 
-/// The names that `-d` takes on this host, each once.
+/// Returns the names that `-d` accepts on this host, without duplicates.
 fn names(args: &RailArgs) -> Vec<String> {
     let (found, _) = look(args);
     let mut names = Vec::new();
@@ -266,24 +271,26 @@ fn names(args: &RailArgs) -> Vec<String> {
     names
 }
 
-/// The device of a name that may have a port: `mlx5_0` of `mlx5_0/2`.
+/// Returns the device of a name that may include a port: `mlx5_0` of `mlx5_0/2`.
 fn device_of(name: &str) -> &str {
     name.split('/').next().unwrap_or(name)
 }
 
-/// Returns whether an RDMA device may have this name: all that drivers and udev give out have a number in it.
+/// Returns whether an RDMA device may have this name: all names that drivers and udev assign
+/// contain a digit.
 fn may_be_card(name: &str) -> bool {
     name.contains(|letter: char| letter.is_ascii_digit())
 }
 
-/// The name that was probably meant, if one differs by few letters only.
+/// Returns the most likely intended name, if one differs by few letters only.
 fn nearest<'a>(typed: &str, names: &'a [String]) -> Option<&'a str> {
     let typos_max = (typed.chars().count() / 3).max(1);
     let near = names.iter().map(|name| (typos(typed, name), name.as_str()));
     near.filter(|(count, _)| *count <= typos_max).min_by_key(|(count, _)| *count).map(|(_, name)| name)
 }
 
-/// The number of letters to insert, delete, replace or swap with the next one (optimal string alignment).
+/// Returns the number of letters to insert, delete, replace or swap with the next one (optimal
+/// string alignment).
 fn typos(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];
@@ -302,15 +309,15 @@ fn typos(one: &str, other: &str) -> usize {
     rows[one.len()][other.len()]
 }
 
-/// What stands between this host and this card: cause and fix. Where nothing does there is none.
+/// Returns why a card cannot be used, as cause and fix; `None` if it can.
 fn why_no_card(name: &str, args: &RailArgs) -> Option<(String, String)> {
     let error = verbs::rails_named(name, &verbs_settings(args)).err()?;
-    // What is missing below the library is nearer to the cause than what the library says.
+    // What is missing below the library is closer to the cause than the library's error.
     let obstacle = system::survey().obstacles().into_iter().next();
     Some(obstacle.map_or((error.cause, error.fix), |obstacle| (obstacle.to_string(), obstacle.fix())))
 }
 
-/// Why no card of this host is a rail.
+/// Returns why no card of this host is a rail, as cause and fix.
 pub(crate) fn why_no_cards(args: &RailArgs) -> (String, String) {
     let names: Vec<String> = match DeviceList::get() {
         Ok(devices) => devices.iter().map(|device| device.name().to_owned()).collect(),
@@ -330,18 +337,18 @@ fn is_of(provider: &str, name: &str) -> bool {
     provider.split(';').next() == Some(name)
 }
 
-/// What was chosen, and why.
+/// The chosen rails, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Choice {
-    /// This side's rails.
+    /// The rails of this side.
     pub(crate) names: Vec<String>,
     /// Their kinds, for the other side.
     pub(crate) wish: Wish,
     pub(crate) why: String,
 }
 
-/// Chooses this side's rails to a peer that offers these kinds: what was named; otherwise the cards, if both have such; otherwise tcp. `here` is this
-/// side's address of the connection to the peer.
+/// Chooses this side's rails to a peer that offers these kinds: the named rails, else cards if both
+/// sides have some, else tcp. `here` is this side's address of the connection to the peer.
 pub(crate) fn choose(args: &RailArgs, offers: &Wish, here: SocketAddr) -> Result<Choice, Failure> {
     if !args.devices.is_empty() {
         check_named(args)?;
@@ -369,7 +376,7 @@ pub(crate) fn choose(args: &RailArgs, offers: &Wish, here: SocketAddr) -> Result
     without_card(args, offers, here, !cards.is_empty())
 }
 
-/// Chooses among what libfabric offers, which takes its time to look around.
+/// Chooses among the rails of libfabric, which takes time to enumerate them.
 fn without_card(
     args: &RailArgs,
     offers: &Wish,
@@ -412,7 +419,7 @@ fn without_card(
     Ok(Choice { wish: Wish::of(&names), names, why })
 }
 
-/// Who names a GID wants the card that has it, and nothing else.
+/// Returns an error if a GID index was given and there is no card to use it.
 pub(crate) fn check_gid(args: &RailArgs, found: &[Found]) -> Result<(), Failure> {
     match args.gid_index {
         Some(index) if found.iter().all(|rail| fabric::is_provider(&rail.name)) => {
@@ -424,7 +431,7 @@ pub(crate) fn check_gid(args: &RailArgs, found: &[Found]) -> Result<(), Failure>
     }
 }
 
-/// Whether what was named by `-d` is here, and is RDMA where that is asked for.
+/// Checks that the rails named by `-d` exist, and are RDMA if that is required.
 pub(crate) fn check_named(args: &RailArgs) -> Result<(), Failure> {
     for name in args.devices.iter().map(|name| name.split('@').next().unwrap_or(name)) {
         let is_provider = fabric::is_provider(name);
@@ -440,12 +447,13 @@ pub(crate) fn check_named(args: &RailArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The first of these rails that the other side has nothing for.
+/// Returns the first of these rails for which the other side has no counterpart.
 fn wanting<'a>(names: &'a [String], offers: &Wish) -> Option<&'a str> {
     names.iter().map(|name| name.split('@').next().unwrap_or(name)).find(|name| !offers.has(name))
 }
 
-/// A rail that has addresses of IP's is to be where the two sides have met already.
+/// Adds this side's address to a rail of IP addresses, so that it uses the network on which the two
+/// sides are connected.
 fn at(name: &str, here: SocketAddr) -> String {
     let is_link_local = matches!(here.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local());
     if name == "tcp" && !is_link_local {
@@ -455,7 +463,7 @@ fn at(name: &str, here: SocketAddr) -> String {
     }
 }
 
-/// The rails that are here, for a list with commas between.
+/// Completes the names of rails in a list separated by commas.
 pub(crate) fn completions(typed: &OsStr) -> Vec<CompletionCandidate> {
     let typed = typed.to_string_lossy();
     let (before, last) = typed.rsplit_once(',').map_or(("", &*typed), |(before, last)| (before, last));

@@ -1,10 +1,11 @@
-//! Memory, grants and counters of an engine, waited for as long as registering memory may take.
+//! Allocates memory, grants and counters of an engine, with a timeout that suits the registration
+//! of memory.
 
 use std::time::Duration;
 
 use farreach::{Counter, Engine, Error, Grant, Peer, Rights, Slice};
 
-/// Longer than registering any memory takes.
+/// Longer than any registration takes.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 pub(crate) fn allocate(engine: &Engine, len: usize) -> Result<Slice, Error> {

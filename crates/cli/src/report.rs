@@ -1,7 +1,10 @@
-//! What every report begins with: over what it was measured, so that nobody has to ask whether RDMA was really used; and what several of them have in
-//! common. Sizes are bytes, times ns, rates bits a second.
+//! The head of every report, and the parts that several reports share.
 //!
-//! A field is only ever added; one that changes its meaning or goes away raises [`SCHEMA_VERSION`]. The schemas are in docs/schema.
+//! The head states over what was measured, so that it is clear whether RDMA was used. Sizes are in
+//! bytes, times in ns, rates in bits per second.
+//!
+//! Compatibility: fields may be added. Changing the meaning of a field, or removing it, raises
+//! [`SCHEMA_VERSION`]. The schemas are in docs/schema.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,7 +18,7 @@ use crate::exit::{Exit, Failure};
 use crate::measure::Usage;
 use crate::session::{Session, Wait};
 
-/// The version of the shape of all reports.
+/// The schema version of all reports.
 pub(crate) const SCHEMA_VERSION: u32 = 1;
 
 /// What every report begins with.
@@ -92,7 +95,8 @@ impl RailReport {
             library: if is_fabric { "libfabric" } else { "verbs" }.to_owned(),
             is_rdma: rail.is_rdma,
             native_address: rail.native.clone(),
-            // Of those without a card it is a guess that rails are weighed by.
+            // For a rail without a card, the rate is only an estimate for the distribution of work
+            // over rails.
             rate_bits_per_second: (rail.is_rdma && rail.rate_bps > 1).then_some(rail.rate_bps),
         }
     }
@@ -122,20 +126,20 @@ impl Head {
         }
     }
 
-    /// `storage-7:18520 over rxe0 (RDMA)`
+    /// Describes the path of the test: `storage-7:18520 over rxe0 (RDMA)`.
     pub(crate) fn over(&self) -> String {
         let rails: Vec<String> = self.rails.iter().map(|rail| self.rail_words(&rail.name)).collect();
         format!("{} over {}{}", self.peer.address, rails.join(", "), self.tuning_words())
     }
 
-    /// `, traffic class 106, service level 3`, where they were asked for.
+    /// Describes the requested tuning: `, traffic class 106, service level 3`.
     pub(crate) fn tuning_words(&self) -> String {
         let class = self.traffic_class.map(|class| format!(", traffic class {class}"));
         let level = self.service_level.map(|level| format!(", service level {level}"));
         class.unwrap_or_default() + &level.unwrap_or_default()
     }
 
-    /// `rxe0 (RDMA)`
+    /// Describes a rail: `rxe0 (RDMA)`.
     pub(crate) fn rail_words(&self, name: &str) -> String {
         let is_rdma = self.rails.iter().any(|rail| rail.name == name && rail.is_rdma);
         format!("{name} ({})", if is_rdma { "RDMA" } else { "no RDMA" })
@@ -173,7 +177,7 @@ pub(crate) enum LatencyOf {
 }
 
 impl LatencyOf {
-    /// As a heading says it.
+    /// Returns the text for a heading.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Completion => "order to completion",
@@ -201,7 +205,7 @@ pub(crate) struct Latency {
 }
 
 impl Latency {
-    /// Of latencies in ns; none where there are none.
+    /// Summarises latencies in ns; returns `None` if there are none.
     pub(crate) fn new(of: LatencyOf, histogram: &Histogram<u64>) -> Option<Self> {
         let at = |quantile| histogram.value_at_quantile(quantile);
         (!histogram.is_empty()).then(|| Self {
@@ -234,7 +238,7 @@ impl From<&Failure> for Told {
 }
 
 impl Told {
-    /// As a failure that ends with this.
+    /// Converts it to a failure with this exit code.
     pub(crate) fn failure(&self, exit: Exit) -> Failure {
         let Self { error, cause, fix } = self.clone();
         Failure { error, cause, fix, exit }
@@ -247,7 +251,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// What a report over tcp begins with.
+    /// Returns the head of a report over tcp.
     pub(crate) fn head(command: &str) -> Head {
         let rail = RailReport {
             name: "tcp 192.0.2.1".to_owned(),

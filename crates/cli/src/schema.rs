@@ -1,4 +1,5 @@
-//! docs/schema is what the types of the reports say. `FARREACH_BLESS=1 cargo test -p farreach-cli` writes it anew.
+//! Compares docs/schema with the types of the reports. `FARREACH_BLESS=1 cargo test -p
+//! farreach-cli` writes the files.
 
 use std::path::PathBuf;
 use std::{env, fs};
@@ -7,7 +8,7 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 
-/// Compares docs/schema/NAME.json with the type, or writes it where that is wanted.
+/// Compares docs/schema/NAME.json with the type, or writes it if `FARREACH_BLESS` is set.
 pub(crate) fn assert_current<T: JsonSchema>(name: &str) {
     let text = serde_json::to_string_pretty(&schema::<T>()).expect("a schema is JSON") + "\n";
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema").join(name);
@@ -19,7 +20,7 @@ pub(crate) fn assert_current<T: JsonSchema>(name: &str) {
     assert!(written == text, "{file} is not what the type says: FARREACH_BLESS=1 cargo test -p farreach-cli");
 }
 
-/// What is written of this value is what the schema of its type says.
+/// Asserts that the JSON of this value matches the schema of its type.
 pub(crate) fn assert_describes<T: JsonSchema + Serialize>(value: &T) {
     let document = serde_json::to_value(value).expect("a report is JSON");
     let validator = jsonschema::validator_for(schema::<T>().as_value()).expect("a schema");
@@ -28,6 +29,7 @@ pub(crate) fn assert_describes<T: JsonSchema + Serialize>(value: &T) {
 }
 
 fn schema<T: JsonSchema>() -> Schema {
-    // What we write, not what we would read: a field that may be null is still there.
+    // The schema of what is written, not of what is read: a field that may be null is still
+    // present.
     SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>()
 }

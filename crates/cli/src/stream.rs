@@ -1,4 +1,4 @@
-//! Many operations of one kind, as many at once as are wanted.
+//! Runs many operations of one kind, with a given number in flight.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -6,23 +6,23 @@ use std::time::Instant;
 use anyhow::Result;
 use hdrhistogram::Histogram;
 
-/// One kind of operation, posted again and again.
+/// Operations of one kind, posted repeatedly.
 pub(crate) trait Stream {
-    /// Posts the next one.
+    /// Posts the next operation.
     fn post(&mut self) -> Result<()>;
 
-    /// Waits for the one that was posted first of those under way.
+    /// Waits for the oldest operation in flight.
     fn complete(&mut self) -> Result<()>;
 }
 
-/// Keeps a stream going.
+/// Keeps a stream at its depth.
 #[derive(Debug)]
 pub(crate) struct Flow {
     depth: usize,
     posted: VecDeque<Instant>,
-    /// All that were posted, since the beginning.
+    /// The number of operations posted so far.
     pub(crate) total: u64,
-    /// From the post to the completion.
+    /// The times from post to completion.
     pub(crate) latencies: Histogram<u64>,
 }
 
@@ -36,12 +36,14 @@ impl Flow {
         }
     }
 
-    /// Posts until as many are under way as may be. Who has several streams fills all of them before it waits for one.
+    /// Posts until the depth is reached. With several streams, fill all of them before waiting for
+    /// one.
     pub(crate) fn fill(&mut self, stream: &mut dyn Stream) -> Result<()> {
         self.fill_to(stream, self.depth)
     }
 
-    /// Completes one operation, after as many were posted as may be under way, where only so many more are to be completed.
+    /// Fills the stream and completes one operation. `left` limits the operations in flight to
+    /// those still to be completed.
     pub(crate) fn turn_within(&mut self, stream: &mut dyn Stream, left: u64) -> Result<()> {
         self.fill_to(stream, usize::try_from(left).unwrap_or(usize::MAX).min(self.depth))?;
         self.complete(stream)
@@ -56,7 +58,8 @@ impl Flow {
         Ok(())
     }
 
-    /// Completes what is under way, and posts no more: how many that were.
+    /// Completes everything in flight, without new posts. Returns the number of operations
+    /// completed.
     pub(crate) fn end(&mut self, stream: &mut dyn Stream) -> Result<u64> {
         let under_way = self.posted.len() as u64;
         while !self.posted.is_empty() {
@@ -65,7 +68,7 @@ impl Flow {
         Ok(under_way)
     }
 
-    /// Waits for the one that was posted first.
+    /// Waits for the oldest operation.
     pub(crate) fn complete(&mut self, stream: &mut dyn Stream) -> Result<()> {
         stream.complete()?;
         if let Some(posted) = self.posted.pop_front() {

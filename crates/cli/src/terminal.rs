@@ -1,4 +1,5 @@
-//! What a person sees: results on stdout, all else on stderr, nothing wider than the terminal.
+//! Writes to the terminal: results to stdout, everything else to stderr, never wider than the
+//! terminal.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::SystemTime;
@@ -8,7 +9,8 @@ use comfy_table::{ContentArrangement, Table, presets};
 use crate::exit::{Exit, Failure};
 use crate::units;
 
-/// Prints a result. A reader who has had enough (`| head`) is no error: the command goes on, and ends as it would have.
+/// Prints a result. A closed stdout (`| head`) is not an error: the command continues, and keeps
+/// its exit code.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -17,7 +19,7 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
     }
 }
 
-/// Tells what went wrong, and gives what to end with. A program that reads JSON gets it in that form as well.
+/// Prints an error, and returns the exit code. With `wants_json` it is printed as JSON too.
 pub(crate) fn tell_failure(failure: &Failure, wants_json: bool) -> Exit {
     if wants_json {
         let told = serde_json::json!({
@@ -25,7 +27,7 @@ pub(crate) fn tell_failure(failure: &Failure, wants_json: bool) -> Exit {
             "exit_code": failure.exit.code(),
             "error": { "error": failure.error, "cause": failure.cause, "fix": failure.fix },
         });
-        // When stdout is gone there is stderr.
+        // If stdout is closed, stderr remains.
         let _ = print(&format!("{told:#}\n"));
     }
     let width = io::stderr().is_terminal().then(terminal_width);
@@ -40,22 +42,23 @@ pub(crate) fn tell_failure(failure: &Failure, wants_json: bool) -> Exit {
     failure.exit
 }
 
-/// A line on stderr for whoever watches: what happens, never a result.
+/// Prints a line of information on stderr, never a result.
 pub(crate) fn tell(line: &str) {
     tell_raw(&format!("{line}\n"));
 }
 
-/// A line of the server's log on stderr, with the time before it.
+/// Prints a line of the server's log on stderr, with a timestamp.
 pub(crate) fn log(line: &str) {
     tell(&format!("{} {line}", units::utc(SystemTime::now())));
 }
 
 fn tell_raw(text: &str) {
-    // When stderr is gone too there is nobody left to tell.
+    // If stderr is closed too, there is nowhere left to report to.
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// The columns that text may take: the terminal's, or `None` where the reader is a program and lines stay whole.
+/// Returns the width of the terminal, or `None` if stdout is not a terminal and lines are not
+/// folded.
 pub(crate) fn width() -> Option<u16> {
     if !io::stdout().is_terminal() {
         return None;
@@ -67,10 +70,10 @@ fn terminal_width() -> u16 {
     terminal_size::terminal_size().map_or(USUAL_WIDTH, |(width, _)| width.0)
 }
 
-/// What a terminal has that does not know its size, such as a serial console.
+/// The width of a terminal that does not report its size, such as a serial console.
 const USUAL_WIDTH: u16 = 80;
 
-/// A table of plain columns, two spaces apart.
+/// Formats a table of plain columns, two spaces apart.
 pub(crate) fn table(
     header: &[&str],
     rows: impl IntoIterator<Item = Vec<String>>,
@@ -88,7 +91,8 @@ pub(crate) fn table(
     table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-/// Text folded between words: the first line begins with `lead`, the others are indented as far as it reaches.
+/// Folds text between words. The first line begins with `lead`; the others are indented by its
+/// width.
 pub(crate) fn folded(lead: &str, text: &str, width: Option<u16>) -> String {
     let limit = width.map_or(usize::MAX, usize::from);
     let indent = lead.chars().count();

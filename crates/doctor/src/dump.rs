@@ -1,4 +1,4 @@
-//! What is written of a host or a pair, for someone who cannot reach it, and read again elsewhere.
+//! Writes the pack of a host or a pair as JSON, and reads it back on another host.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -7,38 +7,40 @@ use serde_json::Value;
 use crate::pack::{self, Pack};
 use crate::pair::PairPack;
 
-/// A pack of a host or of a pair. Its JSON has the one or the other, without a name for it: only of a pair are there `readings`.
+/// A pack of a host or of a pair.
+///
+/// The JSON has no tag for the variant: only a pair has `readings`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Dump {
-    /// What was read of one host.
+    /// The pack of one host.
     Host(Box<Pack>),
-    /// What was read of two hosts, and tried between them.
+    /// The packs of two hosts, and the results of the trials between them.
     Pair(Box<PairPack>),
 }
 
-/// Why what was read is no dump.
+/// The reason why JSON could not be read as a dump.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DumpError {
-    /// It is no JSON, or none of this shape.
+    /// The input is not JSON, or not JSON of this schema.
     #[error("it is none: {0}")]
     Malformed(#[from] serde_json::Error),
-    /// Another version of Farreach has written it, in another shape.
+    /// Another version of Farreach wrote the dump, with another schema version.
     #[error("its version is {found}, and this farreach knows {known}", known = pack::SCHEMA_VERSION)]
     Version {
-        /// The version of its shape, as it stands there.
+        /// The schema version in the dump.
         found: String,
-        /// The version of Farreach that has written it, where it tells.
+        /// The version of Farreach that wrote the dump, if the dump states it.
         farreach: Option<String>,
     },
 }
 
 impl Dump {
-    /// Reads JSON that [`to_json`](Self::to_json) has written.
+    /// Reads JSON written by [`to_json`](Self::to_json).
     pub fn from_json(json: &[u8]) -> Result<Self, DumpError> {
         let value: Value = serde_json::from_slice(json)?;
-        // Before all else: what another version has written may be of another shape.
+        // The version is checked first: a dump of another version may not match the types.
         for pack in ["/schema_version", "/here/schema_version", "/peer/schema_version"] {
             let Some(version) = value.pointer(pack) else { continue };
             if *version != pack::SCHEMA_VERSION {
@@ -53,7 +55,7 @@ impl Dump {
         })
     }
 
-    /// Writes it as JSON, in lines.
+    /// Returns the dump as indented JSON.
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string_pretty(self)
     }

@@ -1,9 +1,10 @@
-//! Figures as findings write them, and whoever prints findings beside figures of its own.
+//! Formats figures for findings, and for programs that print findings beside figures of their own.
 //!
-//! Sizes are binary (`64 KiB`), rates of bits decimal (`94.2 Gb/s`), as links are sold. A figure has three significant digits: more
-//! than that no measurement here is good for.
+//! Sizes are binary (`64 KiB`). Bit rates are decimal (`94.2 Gb/s`), as link speeds are. A figure
+//! has three significant digits: no measurement here is more precise.
 
-/// A size as it was typed or fixed: exact. `64 KiB`, and `5000 B` where the number is not a round one.
+/// Formats a size that was given or fixed, exactly: `64 KiB`, or `5000 B` if it is not a multiple
+/// of a unit.
 pub fn size(bytes: u64) -> String {
     let is_round = |(unit, _): &&(u64, &str)| bytes >= *unit && bytes.is_multiple_of(*unit);
     match BINARY.iter().find(is_round) {
@@ -12,7 +13,7 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// How much was moved: `1.18 MiB`.
+/// Formats an amount that was moved: `1.18 MiB`.
 pub fn amount(bytes: u64) -> String {
     match BINARY.iter().find(|(unit, _)| bytes >= *unit) {
         Some((unit, name)) => format!("{} {name}", digits(bytes as f64 / *unit as f64)),
@@ -22,15 +23,15 @@ pub fn amount(bytes: u64) -> String {
 
 const BINARY: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
 
-/// `94.2 Gb/s`, of 10⁹ bits.
+/// Formats a bit rate: `94.2 Gb/s`, in units of 10⁹ bits.
 pub fn bit_rate(bits_per_second: f64) -> String {
     let (number, prefix) = scaled(bits_per_second);
     format!("{number} {prefix}b/s")
 }
 
-/// `4.81 µs`, `1.20 ms`, `12.0 s`
+/// Formats a duration: `4.81 µs`, `1.20 ms`, `12.0 s`.
 pub fn duration(ns: f64) -> String {
-    // What rounds to a thousand of one unit is one of the next.
+    // A value that rounds to 1000 of one unit is written as 1 of the next.
     let units = [(1e3, "µs"), (1e6, "ms")];
     match units.iter().find(|(unit, _)| ns / unit < 999.5) {
         Some((unit, name)) => format!("{} {name}", digits(ns / unit)),
@@ -38,7 +39,8 @@ pub fn duration(ns: f64) -> String {
     }
 }
 
-/// Three significant digits, and every digit before the point: `0.0123`, `1.23`, `123`, `12345`.
+/// Formats a number with three significant digits, and every digit before the point: `0.0123`,
+/// `1.23`, `123`, `12345`.
 pub fn digits(number: f64) -> String {
     if number == 0.0 || !number.is_finite() {
         return "0".to_owned();
@@ -49,7 +51,7 @@ pub fn digits(number: f64) -> String {
     format!("{number:.0$}", places.clamp(0, 9) as usize)
 }
 
-/// With the prefix of a thousand that leaves at most three digits before the point.
+/// Formats a number with the decimal prefix that leaves at most three digits before the point.
 pub fn scaled(number: f64) -> (String, &'static str) {
     let prefixes = [(1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G")];
     match prefixes.iter().find(|(unit, _)| number / unit < 999.5) {

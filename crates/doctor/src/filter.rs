@@ -1,27 +1,30 @@
-//! What packet filters do with the packets of our two ports, as far as their chains were read.
+//! Evaluates packet filter chains for the two ports that Farreach uses.
+//!
+//! The result covers only the chains that were read.
 
 use crate::probes::Chain;
 
-/// The UDP port that RoCE v2 packets are sent to.
+/// The destination UDP port of RoCE v2 packets.
 pub(crate) const ROCE_PORT: u16 = 4791;
 
-/// The TCP port that `farreach serve` listens on, unless told otherwise.
+/// The default TCP port of `farreach serve`.
 pub const CONTROL_PORT: u16 = 18520;
 
-/// [`ROCE_PORT`] as rules of a pack name it.
+/// [`ROCE_PORT`] as written in the rules of a pack.
 pub(crate) const ROCE: &str = "udp 4791";
 
-/// [`CONTROL_PORT`] as rules of a pack name it.
+/// [`CONTROL_PORT`] as written in the rules of a pack.
 pub(crate) const CONTROL: &str = "tcp 18520";
 
-/// What becomes of packets to a port in the chains that they pass.
+/// The chain that stops packets to a port.
 pub(crate) enum Blocked<'a> {
     All(&'a Chain),
-    /// Those of some address, interface or length.
+    /// It stops only packets of some address, interface or length.
     Some(&'a Chain),
 }
 
-/// The first of these chains that stops all packets to a port; else the first that stops some.
+/// Returns the first chain that stops all packets to a port, else the first that stops some of
+/// them.
 pub(crate) fn blocked<'a>(chains: impl IntoIterator<Item = &'a Chain>, port: &str) -> Option<Blocked<'a>> {
     let mut partly = None;
     for chain in chains {
@@ -41,7 +44,10 @@ enum Fate {
     Depends,
 }
 
-/// The first rule that is for all of the packets decides, else the policy; those before it that disagree are for some of them.
+/// Returns what a chain does with packets to a port.
+///
+/// The first rule that matches all packets decides, else the policy. If an earlier partial rule
+/// disagrees with it, the result depends on the packet.
 fn fate(chain: &Chain, port: &str) -> Fate {
     let of = |verdict: &str| if verdict == "accept" { Fate::Passes } else { Fate::Stops };
     let mut earlier = Vec::new();
@@ -59,7 +65,10 @@ fn together(earlier: &[Fate], last: Fate) -> Fate {
     if earlier.iter().all(|fate| *fate == last) { last } else { Fate::Depends }
 }
 
-/// What decides: the rule for all packets, else the policy; where that lets them through, the rule that takes some away before.
+/// Names the rule or policy that stops the packets.
+///
+/// That is the rule for all packets, else the policy. If these accept, it is the earlier rule that
+/// stops some of the packets.
 pub(crate) fn why(chain: &Chain, port: &str) -> String {
     let mut rules = chain.rules.iter().filter(|rule| rule.port == port);
     let is_stop = |verdict: &str| verdict != "accept";
@@ -76,12 +85,12 @@ pub(crate) fn why(chain: &Chain, port: &str) -> String {
     }
 }
 
-/// The command that lets a port through.
+/// Returns the command that lets packets to a port through.
 pub(crate) fn admit(chain: &Chain, port: &str) -> String {
     let (protocol, number) = port.split_once(' ').unwrap_or((port, ""));
     let words: Vec<&str> = chain.name.split(' ').collect();
     match words[..] {
-        // Chains that iptables has made are changed by iptables: it writes their names in capitals.
+        // An uppercase name marks a chain made by iptables, and iptables has to change it.
         [family @ ("ip" | "ip6"), table, name] if name.chars().all(|letter| letter.is_ascii_uppercase()) => {
             let program = if family == "ip6" { "ip6tables" } else { "iptables" };
             let table = if table == "filter" { String::new() } else { format!("-t {table} ") };

@@ -1,4 +1,4 @@
-//! What a check has found.
+//! The findings of a check.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::pack::Missing;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-// Exhaustive: whoever prints or counts findings has to decide on each of the four.
+// Exhaustive: code that prints or counts findings has to handle each of the four.
 pub enum Verdict {
     /// As it should be.
     Pass,
@@ -53,68 +53,68 @@ impl Finding {
         Self { subject: None, verdict, found: found.into(), read: Vec::new(), fixes: Vec::new() }
     }
 
-    /// A finding that is as it should be.
+    /// Creates a finding about something that is as it should be.
     pub fn pass(found: impl Into<String>) -> Self {
         Self::new(Verdict::Pass, found)
     }
 
-    /// A finding that works, and costs something.
+    /// Creates a finding about something that works, at a cost.
     pub fn warn(found: impl Into<String>) -> Self {
         Self::new(Verdict::Warn, found)
     }
 
-    /// A finding that does not work.
+    /// Creates a finding about something that does not work.
     pub fn fail(found: impl Into<String>) -> Self {
         Self::new(Verdict::Fail, found)
     }
 
-    /// A finding that could not be made, and why.
+    /// Creates a finding about something that could not be determined, with the reason.
     pub fn unknown(reason: impl Into<String>) -> Self {
         Self::new(Verdict::Unknown, reason)
     }
 
-    /// Of a file that could not be read.
+    /// Creates a finding about a file that could not be read.
     pub(crate) fn unread(path: &str, missing: &Missing) -> Self {
         Self::unknown(missing.reason(path)).read(path)
     }
 
-    /// What it is about, where it is not the host itself.
+    /// Sets the subject, unless the finding is about the host itself.
     pub fn of(mut self, subject: impl Into<String>) -> Self {
         self.subject = Some(subject.into());
         self
     }
 
-    /// Where it was read.
+    /// Adds a source from which the finding was read.
     pub fn read(mut self, source: impl Into<String>) -> Self {
         self.read.push(source.into());
         self
     }
 
-    /// What to do.
+    /// Adds a fix.
     pub fn fix(mut self, how: impl Into<String>) -> Self {
         self.fixes.push(Fix { place: None, how: how.into() });
         self
     }
 
-    /// What to do in this place.
+    /// Adds a fix that applies in this place.
     pub fn fix_in(mut self, place: &str, how: impl Into<String>) -> Self {
         self.fixes.push(Fix { place: Some(place.to_owned()), how: how.into() });
         self
     }
 }
 
-/// What a check says.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Answer {
-    /// What it has found: one thing at least.
+    /// The findings. Invariant: at least one.
     Findings(Vec<Finding>),
-    /// There is nothing of that kind here, and why.
+    /// The check does not apply to this host, for this reason.
     DoesNotApply(String),
 }
 
 impl Answer {
-    /// One finding for each of these; `why_none` where there are none.
+    /// Makes one finding for each item, or `DoesNotApply(why_none)` if there are no items.
     pub(crate) fn of_each<T>(
         these: impl IntoIterator<Item = T>,
         why_none: &str,

@@ -1,12 +1,13 @@
-//! What is wrong with a host, or a pair of hosts, that should speak RDMA, and what to do about it.
+//! Diagnoses the RDMA setup of a host, or of a pair of hosts, and suggests fixes.
 //!
 //! ```text
-//! collect ──▶ Pack ──▶ checks ──▶ HostReport: findings, each with a verdict, where it was read, and fixes
+//! collect ──▶ Pack ──▶ checks ──▶ HostReport: findings with verdict, sources and fixes
 //!            ▲    │
 //!        Dump, from JSON and to JSON
 //! ```
 //!
-//! A [`Pack`] is what was read of a host: plain data. Checks look at nothing but a pack, so they say the same on the host, far from it, and in a test.
+//! A [`Pack`] is plain data read from a host. Checks read nothing but a pack, so they give the same
+//! result on the host, on another host and in a test.
 //!
 //! ```
 //! use farreach_doctor::collect::{self, InProcess};
@@ -27,15 +28,19 @@
 //!
 //! # What it does
 //!
-//! - [`collect`] reads this host: files of the kernel, netlink, the two libraries. It changes nothing.
-//! - [`checks`] judges a pack: one [`Check`](checks::Check) for each question, from the kernel up to the wire.
-//! - [`pair`] judges what was tried between two hosts, with the packs of both.
-//! - [`Dump`] is a pack as a file, for someone who cannot reach the host. It has addresses in it, and no secrets.
+//! - [`collect`] reads this host: files of the kernel, netlink, and the two libraries. It changes
+//!   nothing.
+//! - [`checks`] judges a pack. Each [`Check`](checks::Check) answers one question. Together they
+//!   cover the host from the kernel up to the wire.
+//! - [`pair`] judges the results of trials between two hosts, together with the packs of both.
+//! - [`Dump`] is a pack as a file, for analysis on another host. It contains addresses, but no
+//!   secrets.
 //!
 //! # What it does not do
 //!
-//! It prints nothing and starts no process. What a [`Runner`](collect::Runner) is asked for may: the command `farreach doctor` asks each library in a process
-//! of its own, moves bytes over every rail, and tries every rail with those of a peer.
+//! It prints nothing and starts no process. A [`Runner`](collect::Runner) may do so: the command
+//! `farreach doctor` queries each library in a process of its own, moves bytes over every rail, and
+//! tries every rail with the rails of a peer.
 #![forbid(unsafe_code)]
 
 pub mod checks;

@@ -1,9 +1,12 @@
-//! What was read of a host: everything that the checks look at, and nothing else, so that they come to the same verdict on the host and far from it.
+//! The data read from a host: everything the checks read, and nothing else.
 //!
-//! A [`Pack`] is made by [`collect::host`](crate::collect::host), or read from JSON ([`Dump`](crate::Dump)). Checks ask it for files as if they stood on that
-//! host.
+//! Checks therefore reach the same verdict on the host and elsewhere.
 //!
-//! A field is only ever added; one that changes its meaning or goes away raises [`SCHEMA_VERSION`]. The schema is docs/schema/doctor-pack.json.
+//! A [`Pack`] is made by [`collect::host`](crate::collect::host), or read from JSON
+//! ([`Dump`](crate::Dump)). Checks look files up by their paths on that host.
+//!
+//! Compatibility: fields may be added. Changing the meaning of a field, or removing it, raises
+//! [`SCHEMA_VERSION`]. The schema is docs/schema/doctor-pack.json.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::probes::Probes;
 
-/// The version of this shape.
+/// The schema version of a pack.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// What was read of a host.
@@ -56,20 +59,20 @@ pub enum Entry {
     },
 }
 
-/// Why something is not known.
+/// The reason why a value is not known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Missing {
-    /// It was not there.
+    /// It does not exist on the host.
     Absent,
-    /// It was there, and not to be read, or made no sense.
+    /// It exists, but could not be read or parsed.
     Unreadable(String),
-    /// Nobody looked: an older version has made the pack.
+    /// It was not looked for: an older version made the pack.
     NotRecorded,
 }
 
 impl Missing {
-    /// Why, for a person: `path` is what was to be read.
+    /// Returns the reason as text. `path` is the file that was requested.
     pub fn reason(&self, path: &str) -> String {
         match self {
             Self::Absent => format!("{path} is not there"),
@@ -80,7 +83,9 @@ impl Missing {
 }
 
 impl Pack {
-    /// A pack of this version of Farreach. `files` are all that was found of what `looked_for` has the patterns of.
+    /// Creates a pack of this version of Farreach.
+    ///
+    /// `files` contains every file that was found for the patterns in `looked_for`.
     pub fn new(
         host: impl Into<String>,
         recorded: SystemTime,
@@ -100,37 +105,37 @@ impl Pack {
         }
     }
 
-    /// The version of Farreach that has read it.
+    /// Returns the version of Farreach that made the pack.
     pub fn farreach(&self) -> &str {
         &self.farreach
     }
 
-    /// The host's name.
+    /// Returns the host's name.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// When it was read, in seconds since 1970.
+    /// Returns the time of recording, in seconds since 1970.
     pub fn recorded_unix_seconds(&self) -> u64 {
         self.recorded_unix_seconds
     }
 
-    /// From what it was made, where a person has written it instead of reading it from a host.
+    /// Returns the source of a pack that was written by hand rather than read from a host.
     pub fn constructed(&self) -> Option<&str> {
         self.constructed.as_deref()
     }
 
-    /// What no file tells.
+    /// Returns the values that are in no file.
     pub fn probes(&self) -> &Probes {
         &self.probes
     }
 
-    /// A file or link as it was found.
+    /// Returns a file or link as it was found.
     pub fn entry(&self, path: &str) -> Option<&Entry> {
         self.files.get(path)
     }
 
-    /// The text of a file, without the blanks around it.
+    /// Returns the text of a file, without leading and trailing whitespace.
     pub fn text(&self, path: &str) -> Result<&str, Missing> {
         match self.files.get(path) {
             Some(Entry::Text(text)) => Ok(text.trim()),
@@ -140,7 +145,7 @@ impl Pack {
         }
     }
 
-    /// The number in a file.
+    /// Returns the number in a file: decimal, or hexadecimal after `0x`.
     pub fn number(&self, path: &str) -> Result<u64, Missing> {
         let text = self.text(path)?;
         let number = match text.strip_prefix("0x") {
@@ -150,7 +155,7 @@ impl Pack {
         number.map_err(|_| Missing::Unreadable(format!("\"{text}\" is no number")))
     }
 
-    /// The last part of where a link leads: of a device's `driver`, the driver's name.
+    /// Returns the last component of a link's target: for a device's `driver`, the driver's name.
     pub fn link_name(&self, path: &str) -> Result<&str, Missing> {
         match self.files.get(path) {
             Some(Entry::Link { link }) => Ok(link.rsplit('/').next().unwrap_or(link)),
@@ -160,7 +165,7 @@ impl Pack {
         }
     }
 
-    /// The names in a folder, in order; those below which nothing was read are not among them.
+    /// Returns the names in a folder, sorted. Entries below which nothing was read are missing.
     pub fn names(&self, folder: &str) -> Vec<&str> {
         let prefix = format!("{folder}/");
         let mut names: Vec<&str> = self
@@ -173,12 +178,12 @@ impl Pack {
         names
     }
 
-    /// The RDMA devices that the kernel has.
+    /// Returns the RDMA devices of the kernel.
     pub fn devices(&self) -> Vec<&str> {
         self.names("/sys/class/infiniband")
     }
 
-    /// The ports of all devices.
+    /// Returns the ports of all devices.
     pub fn ports(&self) -> Vec<Port<'_>> {
         let of = |device| {
             let ports = self.names(&format!("/sys/class/infiniband/{device}/ports"));
@@ -187,9 +192,9 @@ impl Pack {
         self.devices().into_iter().flat_map(of).collect()
     }
 
-    /// Why nothing was found in a folder.
+    /// Returns the reason why a folder has no names.
     pub(crate) fn why_no_names(&self, folder: &str) -> Missing {
-        // A folder that could not be read is kept as a file.
+        // A folder that could not be read is recorded as a file.
         match self.text(folder) {
             Err(missing @ Missing::Unreadable(_)) => missing,
             _ if self.looked_for.iter().any(|pattern| reaches_into(pattern, folder)) => Missing::Absent,
@@ -209,23 +214,24 @@ impl Pack {
 pub struct Port<'a> {
     /// The device's name.
     pub device: &'a str,
-    /// The port's number, as its folder is called.
+    /// The port's number, as its folder is named.
     pub number: &'a str,
 }
 
 impl Port<'_> {
-    /// `mlx5_0 port 1`
+    /// Returns the port's name for messages: `mlx5_0 port 1`.
     pub fn words(&self) -> String {
         format!("{} port {}", self.device, self.number)
     }
 
-    /// A file of the port's.
+    /// Returns the path of one of the port's files.
     pub fn path(&self, file: &str) -> String {
         format!("/sys/class/infiniband/{}/ports/{}/{file}", self.device, self.number)
     }
 }
 
-/// Whether this pattern was looked for in this place. A `*` stands for any part of one name; `/**` is everything.
+/// Returns whether a path matches this pattern. A `*` stands for any part of one name; `/**`
+/// matches every path.
 fn covers(pattern: &str, path: &str) -> bool {
     if pattern == "/**" {
         return true;
@@ -235,13 +241,13 @@ fn covers(pattern: &str, path: &str) -> bool {
         match (pattern.next(), path.next()) {
             (None, None) => return true,
             (Some(pattern), Some(name)) if name_matches(pattern, name) => {}
-            // Below what was looked for there is nothing that was not.
+            // A pattern covers exactly its own depth.
             _ => return false,
         }
     }
 }
 
-/// Whether something below this folder was looked for by this pattern.
+/// Returns whether this pattern matches paths below this folder.
 fn reaches_into(pattern: &str, folder: &str) -> bool {
     let mut parts = pattern.split('/');
     pattern == "/**"
@@ -249,7 +255,7 @@ fn reaches_into(pattern: &str, folder: &str) -> bool {
             && parts.next().is_some())
 }
 
-/// Whether a name is of this pattern, which has one `*` at most.
+/// Returns whether a name matches this pattern, which contains at most one `*`.
 pub(crate) fn name_matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
@@ -261,29 +267,29 @@ pub(crate) fn name_matches(pattern: &str, name: &str) -> bool {
 
 #[cfg(test)]
 impl Pack {
-    /// The pack with these probes.
+    /// Returns the pack with these probes.
     pub(crate) fn with_probes(self, probes: Probes) -> Self {
         Self { probes, ..self }
     }
 
-    /// The pack as another version of Farreach would have written it.
+    /// Returns the pack as written by another version of Farreach.
     pub(crate) fn by_version(self, farreach: &str) -> Self {
         Self { farreach: farreach.to_owned(), ..self }
     }
 
-    /// All files.
+    /// Returns all files.
     pub(crate) fn files(&self) -> impl Iterator<Item = (&String, &Entry)> {
         self.files.iter()
     }
 
-    /// The pack with one file changed.
+    /// Returns the pack with one file changed.
     pub(crate) fn with_file(&self, path: &str, entry: Entry) -> Self {
         let mut pack = self.clone();
         pack.files.insert(path.to_owned(), entry);
         pack
     }
 
-    /// The pack with each file changed.
+    /// Returns the pack with each file changed.
     pub(crate) fn map_files(&self, change: impl Fn(&str, &Entry) -> Entry) -> Self {
         let files = self.files.iter().map(|(path, entry)| (path.clone(), change(path, entry))).collect();
         Self { files, ..self.clone() }

@@ -1,4 +1,5 @@
-//! What no file tells: the answers of the kernel, of the two libraries, and of trials.
+//! The values of a pack that are in no file: answers of the kernel and the two libraries, and
+//! results of trials.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,7 @@ pub enum Reading<T> {
 }
 
 impl<T> Reading<T> {
-    /// The answer, or why there is none.
+    /// Returns the answer, or the reason why there is none.
     pub fn get(&self) -> Result<&T, &str> {
         match self {
             Self::Read(value) => Ok(value),

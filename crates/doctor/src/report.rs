@@ -1,7 +1,8 @@
-//! What was found on one host.
+//! The report of the checks of one host.
 //!
-//! A field is only ever added; one that changes its meaning or goes away raises the `schema_version` of the command's report, of which this is a part. The
-//! schema is docs/schema/doctor.json.
+//! Compatibility: fields may be added. Changing the meaning of a field, or removing it, raises the
+//! `schema_version` of the command's report, which contains this one. The schema is
+//! docs/schema/doctor.json.
 
 use serde::{Deserialize, Serialize};
 
@@ -53,7 +54,7 @@ pub struct NotHere {
 }
 
 impl HostReport {
-    /// The rails of which a transfer has worked.
+    /// Returns the rails over which a transfer worked.
     pub fn working_rails(&self) -> Vec<&str> {
         let transfers = self.checks.iter().filter(|check| check.check == "transfer");
         let worked =
@@ -61,7 +62,7 @@ impl HostReport {
         worked.filter_map(|finding| finding.subject.as_deref()).collect()
     }
 
-    /// The worst verdict of all checks.
+    /// Returns the worst verdict of all checks.
     pub fn verdict(&self) -> Verdict {
         self.checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::Unknown)
     }

@@ -1,20 +1,21 @@
-//! The survey of kernel and devices that `farreach-verbs` makes of this host, made of a pack.
+//! Runs the `farreach-verbs` survey of kernel and devices on a pack instead of this host.
 
 use farreach_verbs::system::{Kernel, NodeAccess, Source, Unread};
 
 use crate::pack::{Missing, Pack};
 
-/// What the kernel of that host has of RDMA.
+/// Returns the RDMA support of that host's kernel.
 pub(crate) fn kernel(pack: &Pack) -> Kernel {
     Kernel::read(pack)
 }
 
-/// The driver of an RDMA device; none where sysfs does not tell: a software device other than Soft-RoCE.
+/// Returns the driver of an RDMA device, or `None` if sysfs does not state it, as for software
+/// devices other than Soft-RoCE.
 pub(crate) fn driver(pack: &Pack, device: &str) -> Option<String> {
     Kernel::driver(pack, device)
 }
 
-/// What was recorded.
+/// Reads the recorded files instead of the host's.
 impl Source for Pack {
     fn text(&self, path: &str) -> Result<String, Unread> {
         self.text(path).map(str::to_owned).map_err(|missing| unread(path, &missing))

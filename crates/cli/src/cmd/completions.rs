@@ -1,4 +1,5 @@
-//! `farreach completions`: a shell's script asks this program itself what may follow.
+//! `farreach completions`: prints a script for a shell. The script asks this program for
+//! completions.
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
@@ -7,7 +8,7 @@ use clap_complete::env::{CompleteEnv, EnvCompleter, Shells};
 use crate::exit::Exit;
 use crate::terminal;
 
-/// The variable by which a shell's script asks this program for what may follow.
+/// The variable by which a shell's script asks this program for completions.
 const VARIABLE: &str = "COMPLETE";
 
 /// `farreach completions`
@@ -37,12 +38,12 @@ enum Shell {
     Fish,
 }
 
-/// Answers a shell that asks what may follow, and ends then.
+/// Answers a shell that asks for completions, and then exits.
 pub(crate) fn answer_shell(command: fn() -> clap::Command) {
     CompleteEnv::with_factory(command).var(VARIABLE).complete();
 }
 
-/// The script for a shell.
+/// Prints the script for a shell.
 pub(crate) fn completions(args: &CompletionsArgs) -> Result<Exit> {
     let name = match args.shell {
         Shell::Bash => "bash",

@@ -1,4 +1,4 @@
-//! `farreach man`: the manual, which comes from the flags and the help.
+//! `farreach man`: generates the manual from the flags and the help.
 
 use std::fs;
 use std::io;
@@ -29,9 +29,9 @@ Examples:
   farreach man ping | man -l -
   farreach man --dir /usr/local/share/man/man1";
 
-/// Prints a page, or writes all.
+/// Prints a page, or writes all pages.
 pub(crate) fn run(args: &ManArgs, command: Command) -> Result<Exit> {
-    // Its own `help` would have a page for each subcommand, too.
+    // The subcommand `help` would have a page for each subcommand too.
     let mut command = command.disable_help_subcommand(true);
     command.build();
     if let Some(dir) = &args.dir {
@@ -64,7 +64,7 @@ fn write_all(command: &Command, dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// `farreach-ping`
+/// Returns the name of a page: `farreach-ping`.
 fn page_name(command: &Command) -> &str {
     command.get_display_name().unwrap_or(command.get_name())
 }
@@ -103,11 +103,11 @@ fn page(command: &Command) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// What stands under the options in the help, by its parts.
+/// The help text below the options, by its parts.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct More {
     paragraphs: Vec<String>,
-    /// A title and lines each.
+    /// A title and its lines, each.
     lists: Vec<(String, Vec<String>)>,
     exit_code: Option<String>,
 }
@@ -140,7 +140,7 @@ impl More {
             roff.control("SH", [title.replace("EXIT CODES", "EXIT STATUS").as_str()]);
             if title == "EXAMPLES" {
                 for line in lines {
-                    // Two spaces are between what is typed and what it is for.
+                    // Two spaces separate a command from its description.
                     let (typed, meaning) = line.split_once("  ").unwrap_or((line, ""));
                     roff.control("TP", []).text([bold(typed)]).text([roman(meaning.trim())]);
                 }

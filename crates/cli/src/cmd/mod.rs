@@ -1,4 +1,5 @@
-//! The subcommands. Each test has both of its sides in its folder: the client's, and the agent's that serves it.
+//! The subcommands. The folder of each test has both sides: the client, and the agent that serves
+//! it.
 
 pub(crate) mod bench;
 pub(crate) mod blast;
@@ -11,5 +12,5 @@ pub(crate) mod man;
 pub(crate) mod ping;
 pub(crate) mod serve;
 
-/// This program, also when its file was replaced meanwhile.
+/// The path of this program, valid even if its file was replaced.
 const THIS_PROGRAM: &str = "/proc/self/exe";

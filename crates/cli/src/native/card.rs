@@ -1,4 +1,4 @@
-//! Which card: the one that carries the session.
+//! Chooses and opens the card that carries the session.
 
 use anyhow::Result;
 use farreach::{Engine, Peer, Slice};
@@ -17,7 +17,7 @@ use crate::rails::Tuning;
 #[derive(Debug, Clone)]
 pub(crate) struct Cards {
     rails: Vec<Rail>,
-    /// The GID that was asked for.
+    /// The requested GID.
     gid_index: Option<u32>,
     /// How packets are marked.
     tuning: Tuning,
@@ -25,16 +25,16 @@ pub(crate) struct Cards {
 
 #[derive(Debug, Clone)]
 struct Rail {
-    /// `rxe0`, or `mlx5_0/2` where a device has several ports.
+    /// `rxe0`, or `mlx5_0/2` if a device has several ports.
     name: String,
-    /// Only those of a kind are connected.
+    /// Only rails of the same kind are connected.
     kind: String,
 }
 
 impl Cards {
-    /// Of an engine; the others of its rails are libfabric's.
+    /// Returns the cards of an engine. Its other rails belong to libfabric.
     pub(crate) fn of(engine: &Engine, gid_index: Option<u32>) -> Self {
-        // Where there is no library there is no card either.
+        // Without the library there is no card.
         let devices = DeviceList::get().ok();
         let is_card = |name: &str| devices.as_ref().is_some_and(|all| all.find(place(name).0).is_some());
         let rails = engine.rail_properties().iter().filter(|rail| is_card(&rail.name));
@@ -42,18 +42,18 @@ impl Cards {
         Self { rails, gid_index, tuning: Tuning::default() }
     }
 
-    /// Tuned so.
+    /// Sets the tuning.
     pub(crate) fn tuned(mut self, tuning: Tuning) -> Self {
         self.tuning = tuning;
         self
     }
 
-    /// Whether one of them reaches the peer; otherwise libfabric does.
+    /// Returns whether a card reaches the peer. Otherwise libfabric does.
     pub(crate) fn reach(&self, peer: &Peer) -> bool {
         self.propose(peer).is_ok()
     }
 
-    /// The first card over which the peer is reached.
+    /// Proposes the first card that reaches the peer.
     pub(super) fn propose(&self, peer: &Peer) -> Result<Proposal, Failure> {
         let ready = peer.rails();
         let Some(chosen) = self.rails.iter().find(|rail| ready.contains(&rail.name)) else {
@@ -71,7 +71,8 @@ impl Cards {
         self.open(&proposal.card)
     }
 
-    /// Opens the card that the other side's goes together with: engines pair them in the same way, those of a kind in turn.
+    /// Opens the counterpart of the other side's card. Engines pair cards in the same way: those of
+    /// a kind in turn.
     pub(super) fn open_other(&self, proposal: &Proposal) -> Result<Card, Failure> {
         let alike: Vec<&Rail> = self.rails.iter().filter(|rail| rail.kind == proposal.kind).collect();
         let Some(rail) = (!alike.is_empty()).then(|| alike[proposal.place % alike.len()]) else {
@@ -93,7 +94,7 @@ impl Cards {
     }
 }
 
-/// A device, and the port where it is named.
+/// Splits a name into device and port. The port is 1 if the name has none.
 fn place(name: &str) -> (&str, u8) {
     match name.split_once('/') {
         Some((device, port)) => (device, port.parse().unwrap_or(1)),
@@ -112,14 +113,14 @@ pub(crate) struct Card {
 }
 
 impl Card {
-    /// The one of this name, with the GID that was asked for, or the best.
+    /// Opens the card of this name, with the requested GID or the best one.
     pub(crate) fn open(name: &str, gid_index: Option<u32>) -> Result<Self, Failure> {
         let open = || {
             let (device, port) = place(name);
             let devices = DeviceList::get()?;
             let Some(device) = devices.find(device) else { return Ok(None) };
             let context = device.open()?;
-            // As the engine's rail does.
+            // The engine's rail chooses in the same way.
             let gid = match gid_index {
                 Some(index) => context.gid_at(port, index),
                 None => context.choose_gid(port, None),
@@ -136,17 +137,17 @@ impl Card {
         })
     }
 
-    /// Whether it has compare-and-swap.
+    /// Returns whether the card has compare-and-swap.
     pub(crate) fn has_atomics(&self) -> bool {
         self.attributes.atomic != AtomicCapability::None
     }
 
-    /// Its kernel driver.
+    /// Returns the name of the kernel driver.
     pub(crate) fn driver(&self) -> Option<String> {
         self.context.device().driver()
     }
 
-    /// Memory of this side's, for requests to take along.
+    /// Allocates local memory for work requests.
     pub(crate) fn allocate(&self, bytes: usize) -> Result<Slice, Failure> {
         self.pd.allocate(bytes).map_err(|error| of_verbs(&error))
     }

@@ -1,4 +1,4 @@
-//! Errors of verbs in the words of the command.
+//! Converts errors of verbs to failures of the command.
 
 use farreach_verbs::cq::{self, WorkStatus};
 use farreach_verbs::wr::Refusal;
@@ -6,7 +6,7 @@ use farreach_verbs::{Error, qp};
 
 use crate::exit::{Exit, Failure};
 
-/// Of a call.
+/// Converts the error of a call.
 pub(crate) fn of_verbs(error: &Error) -> Failure {
     let exit = match error {
         Error::Unsupported { .. } | Error::Library(_) | Error::Symbol(_) => Exit::Unavailable,
@@ -16,12 +16,12 @@ pub(crate) fn of_verbs(error: &Error) -> Failure {
     Failure::new(exit, error.to_string()).cause(error.cause()).fix(error.fix())
 }
 
-/// Of a request that was not posted.
+/// Converts the refusal of a work request that was not posted.
 pub(crate) fn of_refusal(reason: &Refusal) -> Failure {
     Failure::new(Exit::Failed, "a request was not posted").cause(reason.to_string()).fix(reason.fix())
 }
 
-/// Of a request that failed on its way.
+/// Converts the error of a work request that was posted and failed.
 pub(crate) fn of_completion(card: &str, failure: cq::Failure) -> Failure {
     let exit = match failure.status {
         WorkStatus::RetryExceeded | WorkStatus::ResponseTimeout => Exit::PeerLost,

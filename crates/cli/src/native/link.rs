@@ -1,4 +1,4 @@
-//! A queue pair with a completion queue of its own: what one thread works with.
+//! A queue pair with a completion queue of its own, for use by one thread.
 
 use std::time::{Duration, Instant};
 
@@ -18,22 +18,23 @@ use crate::exit::{self, Exit, Failure};
 use crate::interrupt::GLANCE;
 use crate::session::Wait;
 
-/// How long a request may take. A card gives one up much sooner; a message may be long in coming.
+/// How long a work request may take. A card aborts one much sooner, but a message may be long in
+/// coming.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Room for messages that come: none of these tests has more under way.
+/// Receive requests: no test has more in flight.
 const RECEIVES: u32 = 1;
 
-/// How the queue pairs of a test are to be.
+/// The requirements of a test on its queue pairs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LinkRules {
-    /// How many there are.
+    /// The number of queue pairs.
     pub(crate) count: usize,
-    /// Requests under way on each.
+    /// Work requests in flight on each.
     pub(crate) depth: u32,
-    /// What the peer may do.
+    /// The access rights of the peer.
     pub(crate) access: AccessFlags,
-    /// Operations that must be asked for when a queue pair is made.
+    /// Operations that have to be declared when a queue pair is created.
     pub(crate) operations: SendOperations,
     pub(crate) queue_pair: QueuePairArgs,
     pub(crate) wait: Wait,
@@ -46,12 +47,12 @@ pub(crate) struct Link {
     cq: CompletionQueue,
     own: PeerAddress,
     wait: cq::Wait,
-    /// Without it there is nobody to wait for.
+    /// Needed to detect that the peer is lost.
     peer: Peer,
     card: String,
 }
 
-/// A request that is done, and went well.
+/// A work request that completed with success.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) kind: WorkKind,
@@ -59,7 +60,7 @@ pub(crate) struct Done {
     pub(crate) buffers: Buffers,
 }
 
-/// The largest packets of a connection: the port's, or less where that was asked for.
+/// Returns the path MTU of a connection: the port's, or a smaller one on request.
 fn path_mtu(card: &Card, args: &QueuePairArgs) -> Result<Mtu, Failure> {
     let active = card.parameters.mtu;
     match args.mtu() {
@@ -74,7 +75,7 @@ fn path_mtu(card: &Card, args: &QueuePairArgs) -> Result<Mtu, Failure> {
 }
 
 impl Link {
-    /// Makes one end, which has an address to tell.
+    /// Creates one end. Its address is then known.
     pub(super) fn open(card: &Card, rules: &LinkRules, peer: &Peer) -> Result<Self, Failure> {
         let mut parameters = card.parameters.clone();
         parameters.access = rules.access;
@@ -96,7 +97,8 @@ impl Link {
             Ok((qp, cq, own))
         };
         let (qp, cq, own) = open().map_err(|error| match (inline, of_verbs(&error)) {
-            // The sizes that a card has are its own: more inline bytes than that are something that it lacks.
+            // Cards differ in their limits: a request for more inline bytes than a card has is a
+            // missing feature.
             (1.., failure) if matches!(error, Error::Creation { .. }) => {
                 Failure { exit: Exit::Unavailable, ..failure }
             }
@@ -110,43 +112,43 @@ impl Link {
         Ok(Self { qp, cq, own, wait, peer: peer.clone(), card: card.name.clone() })
     }
 
-    /// What the other end is told.
+    /// Returns the address for the other end.
     pub(super) fn address(&self) -> PeerAddress {
         self.own
     }
 
-    /// Brings it to where it sends and receives.
+    /// Connects the queue pair, so that it can send and receive.
     pub(super) fn connect(&self, card: &Card, other: &PeerAddress) -> Result<(), Failure> {
         self.qp.connect(&card.parameters, &self.own, other).map_err(|error| of_verbs(&error))
     }
 
-    /// Posts a request, whose completion is to be waited for.
+    /// Posts a work request. The caller has to wait for its completion.
     pub(crate) fn post(&self, request: SendRequest) -> Result<(), Failure> {
         self.qp.post_send(request).map_err(|refused| of_refusal(&refused.reason))
     }
 
-    /// Posts several by one call, whose completions are to be waited for.
+    /// Posts several work requests by one call. The caller has to wait for their completions.
     pub(crate) fn post_list(&self, requests: &mut Vec<SendRequest>) -> Result<(), Failure> {
         self.qp.post_send_list(requests).map_err(|reason| of_refusal(&reason))
     }
 
-    /// Posts a message that lies in a region.
+    /// Posts a send of a part of a region.
     pub(crate) fn post_from(&self, part: RegionPart) -> Result<(), Failure> {
         self.qp.post_send_from(part, 0).map_err(|refused| of_refusal(&refused.reason))
     }
 
-    /// Makes room for a message.
+    /// Posts a receive request.
     pub(crate) fn post_recv(&self, slice: Slice) -> Result<(), Failure> {
         self.qp.post_recv(RecvRequest::new(slice)).map_err(|refused| of_refusal(&refused.reason))
     }
 
-    /// Does it, and waits until it is done.
+    /// Posts a work request and waits for its completion.
     pub(crate) fn run(&self, request: SendRequest) -> Result<Done, Failure> {
         self.post(request)?;
         self.complete()
     }
 
-    /// Waits for the next request that is done.
+    /// Waits for the next completion.
     pub(crate) fn complete(&self) -> Result<Done, Failure> {
         let deadline = Instant::now() + PATIENCE;
         let mut poller = self.cq.poller();

@@ -1,4 +1,4 @@
-//! How the two sides' queue pairs find each other.
+//! Connects the queue pairs of both sides.
 
 use anyhow::Result;
 use farreach_verbs::mr::RemoteKey;
@@ -12,17 +12,17 @@ use super::memory::Memory;
 use crate::exit::{Exit, Failure};
 use crate::session::Channel;
 
-/// By which pair of cards: the first word, of the client.
+/// The client's first message: the pair of cards to use.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Proposal {
-    /// The client's.
+    /// The client's card.
     pub(crate) card: String,
     pub(super) kind: String,
-    /// Which of its kind it is among the client's.
+    /// Its index among the client's cards of the same kind.
     pub(super) place: usize,
 }
 
-/// What the agent offers.
+/// The agent's answer: its queue pairs and memory.
 #[derive(Debug, Serialize, Deserialize)]
 struct Offer {
     /// The agent's card.
@@ -38,11 +38,11 @@ struct Answer {
     ends: Vec<End>,
 }
 
-/// The agent's are connected.
+/// The agent's queue pairs are connected.
 #[derive(Debug, Serialize, Deserialize)]
 struct Ready;
 
-/// A queue pair's address: number, first packet, GID and the like, as hexadecimal digits.
+/// A queue pair's address (number, first packet, GID and more) as hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct End(String);
 
@@ -51,7 +51,7 @@ impl End {
         Self(address.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// None where it makes no sense.
+    /// Returns the address, or `None` if it is malformed.
     pub(crate) fn address(&self) -> Option<PeerAddress> {
         let digits = self.0.as_bytes();
         let mut bytes = [0; PeerAddress::BYTES];
@@ -65,7 +65,7 @@ impl End {
     }
 }
 
-/// Memory that the client may reach.
+/// Memory that the client may access.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Place {
     address: u64,
@@ -85,27 +85,28 @@ impl From<Place> for RemoteRange {
     }
 }
 
-/// What the client has when both are connected.
+/// The client's result when both sides are connected.
 #[derive(Debug)]
 pub(crate) struct Called {
     pub(crate) links: Vec<Link>,
-    /// The agent's.
+    /// The agent's memory.
     pub(crate) memory: RemoteRange,
     pub(crate) card: Card,
-    /// What the agent's card is called.
+    /// The name of the agent's card.
     pub(crate) other_card: String,
-    /// Whether both cards do compare-and-swap.
+    /// Whether both cards have compare-and-swap.
     pub(crate) has_atomics: bool,
 }
 
-/// What the agent has.
+/// The agent's result.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) links: Vec<Link>,
     pub(crate) memory: Memory,
 }
 
-/// The client's side. What is in the way on either side is told to both, who can go on talking then.
+/// Connects the client's side. A failure on either side is reported to both, which can then
+/// continue to use the channel.
 pub(crate) fn call(
     cards: &Cards,
     channel: &Channel,
@@ -134,7 +135,7 @@ fn prepare_call(
     Ok((proposal, card, links))
 }
 
-/// The agent's side.
+/// Connects the agent's side.
 pub(crate) fn receive(
     cards: &Cards,
     channel: &Channel,

@@ -1,4 +1,4 @@
-//! The memory that a test is about: the card's own, or the host's. All but the allocation is the same for both.
+//! The memory of a test: on-chip memory of the card, or host memory. Only the allocation differs.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,21 +13,22 @@ use super::card::Card;
 use super::failure::of_verbs;
 use crate::exit::{Exit, Failure};
 
-/// Memory that the peer reaches.
+/// Memory that the peer may access.
 #[derive(Debug)]
 pub(crate) enum Memory {
     OnChip(Arc<OnChipRegion>),
     Host(Arc<ExposedRegion>),
 }
 
-/// Cards give it out in blocks of 64 bytes, and copy in words of four.
+/// Cards allocate it in blocks of 64 bytes, and copy words of four bytes.
 const LOG_ALIGN: u32 = 6;
 
-/// Less than this is of no use, so that no more is tried.
+/// The smallest useful allocation.
 const BYTES_MIN: usize = 4096;
 
 impl Memory {
-    /// So much memory on the card; or as much as it gives, where others have some of it already.
+    /// Allocates this much memory on the card, or as much as is available if other programs use
+    /// some of it.
     pub(crate) fn on_chip(card: &Card, bytes: usize, access: AccessFlags) -> Result<Self, Failure> {
         let most = usize::try_from(card.attributes.max_dm_bytes).unwrap_or(usize::MAX);
         if most == 0 {
@@ -38,14 +39,14 @@ impl Memory {
         Ok(Self::OnChip(Arc::new(region)))
     }
 
-    /// So much memory of the host.
+    /// Allocates this much host memory.
     pub(crate) fn host(card: &Card, bytes: usize, access: AccessFlags) -> Result<Self, Failure> {
         let slice = card.pd.allocate(bytes).map_err(|error| of_verbs(&error))?;
         let region = card.pd.expose(slice, access).map_err(|(error, _slice)| of_verbs(&error))?;
         Ok(Self::Host(Arc::new(region)))
     }
 
-    /// What the peer needs to know.
+    /// Returns the address and key for the peer.
     pub(crate) fn remote(&self) -> RemoteRange {
         match self {
             Self::OnChip(region) => region.remote(),
@@ -57,7 +58,7 @@ impl Memory {
         self.remote().len() as usize
     }
 
-    /// A part of it, to be sent from where it lies.
+    /// Returns a part of it, to be sent from in place.
     pub(crate) fn part(&self, range: Range<usize>) -> Option<RegionPart> {
         match self {
             Self::OnChip(region) => RegionPart::on_chip(region, range),
@@ -65,7 +66,7 @@ impl Memory {
         }
     }
 
-    /// Copies in. It must be inside.
+    /// Copies bytes into it. The range must be inside.
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Failure> {
         match self {
             Self::OnChip(region) => {
@@ -78,7 +79,7 @@ impl Memory {
         }
     }
 
-    /// Copies out. It must be inside.
+    /// Copies bytes out of it. The range must be inside.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), Failure> {
         match self {
             Self::OnChip(region) => {
@@ -92,7 +93,8 @@ impl Memory {
     }
 }
 
-/// What a card reports is all that it has, and another program may have some of it.
+/// Allocates on-chip memory, and halves the size on failure: the reported size is that of the card,
+/// and another program may use some of it.
 fn allocate(card: &Card, mut bytes: usize) -> Result<DeviceMemory, Failure> {
     loop {
         match card.context.alloc_dm(bytes, LOG_ALIGN) {

@@ -1,14 +1,17 @@
-//! Verbs by hand: queue pairs beside those of the engine, for what is verbs' own. On-chip memory, ATOMIC WRITE and FLUSH are no part of the
-//! engine's model, because no rail of libfabric's has them; plain writes and reads are here to measure a card without the engine, as perftest does.
+//! Uses verbs directly, with queue pairs beside those of the engine.
 //!
-//! Both sides go by the card and the GID that carry the session already, and tell each other of their queue pairs by [`Channel`]:
+//! On-chip memory, ATOMIC WRITE and FLUSH are not part of the engine's model, because no rail of
+//! libfabric has them. Plain writes and reads measure a card without the engine, as perftest does.
+//!
+//! Both sides use the card and the GID that carry the session, and exchange the addresses of their
+//! queue pairs over the [`Channel`]:
 //!
 //! ```text
 //! client                                        agent
-//!   Proposal ────────────────────────────────────▶        by which pair of cards
-//!                             ◀──── Offer                  its queue pairs, and the memory that they reach
-//!   Answer ──────────────────────────────────────▶        the client's queue pairs, which are connected
-//!                             ◀──── Ready                  and so are the agent's
+//!   Proposal ────────────────────────────────────▶       the pair of cards to use
+//!                             ◀──── Offer                 its queue pairs, and their memory
+//!   Answer ──────────────────────────────────────▶       the client's queue pairs, connected
+//!                             ◀──── Ready                 the agent's are connected too
 //! ```
 //!
 //! [`Channel`]: crate::session::Channel

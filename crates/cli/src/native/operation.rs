@@ -1,4 +1,4 @@
-//! Operations that only verbs has, and only newer cards and kernels.
+//! Operations that only verbs has. Some of them need newer cards and kernels.
 
 use std::fs;
 
@@ -10,15 +10,15 @@ use serde::{Deserialize, Serialize};
 use super::card::Card;
 use crate::exit::{Exit, Failure};
 
-/// An operation of verbs' own.
+/// An operation of verbs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum NativeOperation {
-    /// Eight bytes that nobody sees half of.
+    /// Eight bytes that are never seen half written.
     AtomicWrite,
-    /// A write, and a FLUSH behind it: when that is done, all see the bytes.
+    /// A write, then a FLUSH. When the FLUSH completes, the bytes are visible to all.
     FlushGlobal,
-    /// A write, and a FLUSH behind it: when that is done, the bytes outlive a power cut.
+    /// A write, then a FLUSH. When the FLUSH completes, the bytes survive a power failure.
     FlushPersistent,
     /// A plain write.
     Write,
@@ -37,7 +37,7 @@ impl NativeOperation {
         }
     }
 
-    /// What a card must report. Every card has plain writes and reads.
+    /// Returns the capability that a card must report. Every card has plain writes and reads.
     fn capability(self) -> DeviceCapabilities {
         match self {
             Self::AtomicWrite => DeviceCapabilities::ATOMIC_WRITE,
@@ -47,7 +47,7 @@ impl NativeOperation {
         }
     }
 
-    /// What the queue pairs must be made for.
+    /// Returns the operations for which the queue pairs must be created.
     pub(super) fn send_operations(self) -> SendOperations {
         match self {
             Self::AtomicWrite => SendOperations::ATOMIC_WRITE,
@@ -56,7 +56,7 @@ impl NativeOperation {
         }
     }
 
-    /// What the peer must be allowed.
+    /// Returns the access rights that the peer needs.
     pub(super) fn access(self) -> AccessFlags {
         match self {
             Self::AtomicWrite | Self::Write => AccessFlags::REMOTE_WRITE,
@@ -66,7 +66,7 @@ impl NativeOperation {
         }
     }
 
-    /// Requests that one operation consists of.
+    /// Returns the number of work requests for one operation.
     pub(super) fn requests(self) -> u32 {
         match self {
             Self::AtomicWrite | Self::Write | Self::Read => 1,
@@ -74,7 +74,8 @@ impl NativeOperation {
         }
     }
 
-    /// Whether a card says that it can. It asks the driver: the library makes queue pairs for what the kernel does not know.
+    /// Checks that a card reports the operation. The driver decides: the library creates queue
+    /// pairs even for operations that the kernel does not support.
     pub(super) fn check(self, card: &Card) -> Result<(), Failure> {
         if card.attributes.capabilities.contains(self.capability()) {
             return Ok(());
@@ -86,7 +87,7 @@ impl NativeOperation {
             .fix("take a card and a kernel that have it: Soft-RoCE of Linux 6.1 has not, and of 7.2 it has; for FLUSH, rdma-core newer than 44"))
     }
 
-    /// How many bytes one may have.
+    /// Checks the number of bytes of one operation.
     pub(crate) fn check_size(self, bytes: usize) -> Result<(), Failure> {
         let is_right = match self {
             Self::AtomicWrite => bytes == WORD,
@@ -107,10 +108,10 @@ impl NativeOperation {
     }
 }
 
-/// The bytes of an ATOMIC WRITE, and of the number that each write of the others begins with.
+/// The size of an ATOMIC WRITE, and of the sequence number at the start of each other write.
 pub(super) const WORD: usize = size_of::<u64>();
 
-/// Memory for each of those under way is allocated.
+/// An upper bound, because memory is allocated for each operation in flight.
 const BYTES_MAX: usize = 1 << 30;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! How bare queue pairs are made and used, as typed.
+//! The options for queue pairs of verbs, as typed.
 
 use clap::ValueEnum;
 use farreach_verbs::port::Mtu;
@@ -45,7 +45,7 @@ impl Default for QueuePairArgs {
 }
 
 impl QueuePairArgs {
-    /// The flag that asks for something else than the default, if one does.
+    /// Returns the first flag that differs from its default.
     pub(crate) fn flag(&self) -> Option<&'static str> {
         [
             (self.mtu_bytes.is_some(), "--mtu"),
@@ -57,7 +57,7 @@ impl QueuePairArgs {
         .find_map(|(is_asked, flag)| is_asked.then_some(flag))
     }
 
-    /// `RC, MTU 1024, inline up to 64 B, lists of 16`
+    /// Describes the options: `RC, MTU 1024, inline up to 64 B, lists of 16`.
     pub(crate) fn words(&self) -> String {
         let mut words = match self.connection {
             Connection::Rc => "RC",
@@ -83,7 +83,7 @@ impl QueuePairArgs {
         }
     }
 
-    /// The path MTU that was asked for, as verbs has it.
+    /// Returns the requested path MTU as a value of verbs.
     pub(super) fn mtu(&self) -> Option<Mtu> {
         MTUS.into_iter().find(|mtu| mtu.bytes() == self.mtu_bytes && self.mtu_bytes.is_some())
     }

@@ -1,4 +1,4 @@
-//! Streams of operations that are verbs' own, for `farreach bench`.
+//! Streams of verbs operations, for `farreach bench`.
 
 use std::collections::VecDeque;
 
@@ -18,19 +18,19 @@ use crate::exit::{Exit, Failure};
 use crate::session::{Channel, Wait};
 use crate::stream::Stream;
 
-/// What a stream is of, which both sides are told.
+/// The parameters of a stream, known to both sides.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StreamRules {
     pub(crate) operation: NativeOperation,
     pub(crate) bytes: usize,
-    /// Operations under way.
+    /// Operations in flight.
     pub(crate) depth: usize,
     pub(crate) queue_pair: QueuePairArgs,
     pub(crate) wait: Wait,
 }
 
 impl StreamRules {
-    /// `access` is what the other side may do.
+    /// Returns the requirements on the queue pairs. `access` are the rights of the other side.
     fn links(&self, access: AccessFlags) -> LinkRules {
         let operation = self.operation;
         LinkRules {
@@ -44,9 +44,11 @@ impl StreamRules {
     }
 }
 
-/// The client's side: connected, and nothing posted yet. The agent must be in [`serve_stream`] with the same rules.
+/// Connects the client's side of a stream, and posts nothing yet. The agent must be in
+/// [`serve_stream`] with the same rules.
 ///
-/// [`Exit::Unavailable`] where a card of either side lacks the operation, or there is none: the agent is told so too, and both can go on.
+/// Fails with [`Exit::Unavailable`] if a card of either side lacks the operation, or if there is no
+/// card. The agent gets the same failure, and both sides can continue.
 pub(crate) fn client_stream(cards: &Cards, channel: &Channel, rules: StreamRules) -> Result<NativeStream> {
     let operation = rules.operation;
     let called = call(cards, channel, |card| {
@@ -58,7 +60,7 @@ pub(crate) fn client_stream(cards: &Cards, channel: &Channel, rules: StreamRules
     if operation != NativeOperation::AtomicWrite {
         for _ in 0..rules.depth {
             let mut slice = called.card.allocate(rules.bytes)?;
-            // What is read into shows afterwards whether it was.
+            // Filled with other bytes than the server has, so that a missing read is detected.
             slice.fill(if operation == NativeOperation::Read { !FILL } else { FILL });
             free.push(slice);
         }
@@ -82,7 +84,7 @@ pub(crate) fn client_stream(cards: &Cards, channel: &Channel, rules: StreamRules
     })
 }
 
-/// The agent's side: connected. It has nothing to do but to stay until the client has enough.
+/// Connects the agent's side of a stream. It only has to exist until the client is done.
 pub(crate) fn serve_stream(cards: &Cards, channel: &Channel, rules: StreamRules) -> Result<ServedStream> {
     let operation = rules.operation;
     let Received { links, memory } = receive(
@@ -105,7 +107,8 @@ pub(crate) fn serve_stream(cards: &Cards, channel: &Channel, rules: StreamRules)
     Ok(ServedStream { _links: links, memory, operation, is_reliable })
 }
 
-/// Memory that was not registered: for persistence, because it is none that outlives a power cut.
+/// Replaces a failed registration for persistence: ordinary memory does not survive a power
+/// failure.
 fn refused(operation: NativeOperation, failure: Failure) -> Failure {
     if operation != NativeOperation::FlushPersistent {
         return failure;
@@ -115,7 +118,7 @@ fn refused(operation: NativeOperation, failure: Failure) -> Failure {
         .fix("it needs persistent memory (pmem); measure FLUSH to global visibility instead")
 }
 
-/// What a write consists of behind its number.
+/// The value of each byte after the sequence number of a write.
 const FILL: u8 = 0x5a;
 
 /// The client's side of a stream.
@@ -124,17 +127,17 @@ pub(crate) struct NativeStream {
     link: Link,
     target: RemoteRange,
     operation: NativeOperation,
-    /// Whether requests carry their bytes in themselves.
+    /// Whether work requests carry their bytes inline.
     is_inline: bool,
-    /// Requests that wait until there are enough for one call.
+    /// Work requests that wait until there are enough for one call.
     list: Vec<SendRequest>,
     list_len: usize,
-    /// Requests that the card has.
+    /// Work requests that were posted and have not completed.
     in_flight: usize,
-    /// Memory that no card has.
+    /// Memory that is not in flight.
     free: Vec<Slice>,
     posted: u64,
-    /// Sources of writes whose flush is not done.
+    /// Sources of writes whose FLUSH has not completed.
     done: VecDeque<Slice>,
 }
 
@@ -176,7 +179,7 @@ impl NativeStream {
     }
 
     fn complete_plain(&mut self) -> Result<()> {
-        // A list that is not full goes out where there is nothing else to wait for.
+        // An incomplete list is posted only if there is nothing else to wait for.
         if self.in_flight == 0 {
             self.hand_over()?;
         }
@@ -199,7 +202,7 @@ impl Stream for NativeStream {
         self.posted += 1;
         match self.operation {
             NativeOperation::AtomicWrite => {
-                // The card takes it as bytes: the same ones on both sides.
+                // The card treats it as bytes, so both sides see the same order.
                 let word = u64::from_ne_bytes(self.posted.to_le_bytes());
                 Ok(self.link.post(SendRequest::atomic_write(self.target, word))?)
             }
@@ -217,7 +220,7 @@ impl Stream for NativeStream {
         loop {
             let done = self.link.complete()?;
             match done.kind {
-                // It has no completion of its own, and comes with that of its flush.
+                // An unsignaled write is reported together with its FLUSH.
                 WorkKind::Write => self.done.extend(done.buffers.into_slice()),
                 _ => break,
             }
@@ -230,7 +233,7 @@ impl Stream for NativeStream {
 /// The agent's side of a stream.
 #[derive(Debug)]
 pub(crate) struct ServedStream {
-    /// They serve as long as they live.
+    /// Kept alive: they serve the client until they are dropped.
     _links: Vec<Link>,
     memory: Memory,
     operation: NativeOperation,
@@ -238,16 +241,17 @@ pub(crate) struct ServedStream {
 }
 
 impl ServedStream {
-    /// Whether what the client has written last is here: after all of its operations, of which it has posted so many.
+    /// Checks that the memory holds the client's last write. To be called after all operations;
+    /// `posted` is their number.
     pub(crate) fn check(&self, posted: u64) -> Result<(), Failure> {
-        // Nothing is written by reads: the client looks at what it has got.
+        // Reads write nothing here. The client checks what it has read.
         if posted == 0 || self.operation == NativeOperation::Read {
             return Ok(());
         }
         let mut bytes = vec![0; self.memory.len()];
         self.memory.read(0, &mut bytes)?;
         let (number, rest) = bytes.split_at(WORD.min(bytes.len()));
-        // An unreliable connection may have lost the last ones.
+        // An unreliable connection may have lost the last writes.
         let is_last = number == &posted.to_le_bytes()[..number.len()] || !self.is_reliable;
         if is_last && rest.iter().all(|byte| *byte == FILL) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Where the peer is: `host`, `host:port` or `[v6]:port`.
+//! Parses and resolves the address of the peer: `host`, `host:port` or `[v6]:port`.
 
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -16,7 +16,8 @@ pub(crate) struct PeerAddress {
 impl PeerAddress {
     pub(crate) const DEFAULT_PORT: u16 = 18520;
 
-    /// Its addresses, in the resolver's order, which is the one to try them in.
+    /// Resolves the address. The results are in the resolver's order, in which they should be
+    /// tried.
     pub(crate) fn resolve(&self, port: u16) -> Result<Vec<SocketAddr>, Failure> {
         let port = self.port.unwrap_or(port);
         let failure = |cause: String| {
@@ -37,12 +38,13 @@ impl PeerAddress {
         if found.is_empty() { Err(failure(format!("{} has no address", self.host))) } else { Ok(found) }
     }
 
-    /// As it was typed, without the port, and without the interface that an address of one link has: nobody else knows that.
+    /// Returns the host as it was typed, without the port, and without the interface of a
+    /// link-local address, which has a meaning on this host only.
     pub(crate) fn host(&self) -> &str {
         self.host.split('%').next().unwrap_or(&self.host)
     }
 
-    /// As one types it, with the port.
+    /// Returns the address with its port, in the form that a user types.
     pub(crate) fn told(&self, port: u16) -> String {
         let port = self.port.unwrap_or(port);
         if self.host.contains(':') {
@@ -93,7 +95,8 @@ impl FromStr for PeerAddress {
     }
 }
 
-/// Whether it is an IPv6 address: also one of a link, with its interface, which the resolver understands.
+/// Returns whether a text is an IPv6 address. A link-local one may name its interface, which the
+/// resolver understands.
 fn is_v6(text: &str) -> bool {
     let address = match text.split_once('%') {
         Some((_, interface)) if interface.is_empty() || interface.contains(char::is_whitespace) => {
@@ -136,7 +139,7 @@ mod tests {
         let peer: PeerAddress = "[fe80::1%lo]:99".parse().expect("an address of a link");
         assert_eq!(peer.host(), "fe80::1");
         let found = peer.resolve(1).expect("every host has lo");
-        // It is the first interface of every host.
+        // `lo` has index 1 on every host.
         assert!(
             matches!(&found[..], [SocketAddr::V6(it)] if (it.scope_id(), it.port()) == (1, 99)),
             "{found:?}"

@@ -1,4 +1,4 @@
-//! What the two sides tell each other while they measure: typed messages over the rails.
+//! Exchanges typed messages between client and agent over the rails while they measure.
 
 use std::time::{Duration, Instant};
 
@@ -10,35 +10,36 @@ use serde::{Deserialize, Serialize};
 use crate::exit::{self, Exit, Failure, NotHeard};
 use crate::interrupt;
 
-/// How long so many bytes may take that are on their way: more than any network needs that works, and less than a person waits.
+/// Returns how long a transfer of this size may take: more than any working network needs, and
+/// short enough for an interactive command.
 pub(crate) fn patience(bytes: u64) -> Duration {
     Duration::from_secs(8 + bytes / SLOWEST_BYTES_PER_SECOND)
 }
 
-/// An emulated card has been seen at a few MB/s.
+/// A lower bound: emulated cards transfer a few MB/s.
 const SLOWEST_BYTES_PER_SECOND: u64 = 1 << 20;
 
-/// How long the other side may take for a message that it sends at once.
+/// How long a message that the other side sends at once may take.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-/// How long a side that has sent its last message waits for the other one to leave.
+/// How long a side waits after its last message for the other side to disconnect.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// How long a last message may take that was sent before what made us ask.
+/// How long to wait for a last message that was sent before the event that made us ask.
 const LAST_MESSAGE: Duration = Duration::from_millis(200);
 
-/// How long an agent that ends may take from giving its memory back to its last message, or to its end.
+/// How long an agent may take from revoking its memory to its last message, or to its exit.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// One end of the channel.
 #[derive(Debug, Clone)]
 pub(crate) struct Channel {
     pub(crate) peer: Peer,
-    /// One who is told to end does so; a client first tells what it has measured.
+    /// An agent stops when it is interrupted. A client reports its results first.
     is_agent: bool,
 }
 
-/// A message, or why there is none.
+/// A message, or the reason why there is none.
 #[derive(Debug, Serialize, Deserialize)]
 enum Message<T> {
     Value(T),
@@ -54,23 +55,24 @@ impl Channel {
         Self { peer, is_agent: true }
     }
 
-    /// Sends something.
+    /// Sends a value.
     pub(crate) fn send(&self, message: impl Serialize) -> Result<()> {
         self.send_message(&Message::Value(message))
     }
 
-    /// Sends what went wrong on this side, and waits until the other one has received it and gone.
+    /// Sends this side's failure, and waits until the other side has received it and disconnected.
     pub(crate) fn send_failure(&self, failure: &Failure) -> Result<()> {
         self.send_message(&Message::<()>::Failed(failure.clone()))?;
         self.linger();
         Ok(())
     }
 
-    /// Waits for the other side to leave, a moment at most: what was said last is lost with this process.
+    /// Waits a short time for the other side to disconnect, because the last message would be lost
+    /// with this process.
     pub(crate) fn linger(&self) {
         let deadline = Instant::now() + LINGER;
         while self.peer.lost().is_none() && Instant::now() < deadline {
-            // Whatever it still says is of no interest.
+            // Any further messages are discarded.
             let _ = self.peer.recv().wait(interrupt::GLANCE);
         }
     }
@@ -81,12 +83,12 @@ impl Channel {
         Ok(self.peer.send(bytes).wait(SOON)?)
     }
 
-    /// Receives something that is said at once.
+    /// Receives a value that the other side sends at once.
     pub(crate) fn recv<T: DeserializeOwned>(&self) -> Result<T> {
         self.recv_within(SOON)
     }
 
-    /// Receives something, at the latest then.
+    /// Receives a value, or fails with a timeout.
     pub(crate) fn recv_within<T: DeserializeOwned>(&self, patience: Duration) -> Result<T> {
         let deadline = Instant::now() + patience;
         loop {
@@ -99,7 +101,8 @@ impl Channel {
         }
     }
 
-    /// Receives something that takes the other side so long that a person may have enough before.
+    /// Like [`recv_within`](Self::recv_within), but also ends on an interrupt. For values that take
+    /// the other side a long time.
     pub(crate) fn recv_or_interrupted<T: DeserializeOwned>(&self, patience: Duration) -> Result<T> {
         let deadline = Instant::now() + patience;
         loop {
@@ -115,7 +118,8 @@ impl Channel {
         }
     }
 
-    /// Receives something, however long that takes: until the other side is lost, or this one is told to end.
+    /// Receives a value without a timeout. Ends when the other side is lost, or when this process
+    /// is interrupted.
     pub(crate) fn recv_at_last<T: DeserializeOwned>(&self) -> Result<T> {
         loop {
             if let Some(message) = self.recv_for(interrupt::GLANCE)? {
@@ -127,7 +131,7 @@ impl Channel {
         }
     }
 
-    /// Receives something, if it comes within so long.
+    /// Receives a value, or returns `None` after the timeout.
     pub(crate) fn recv_for<T: DeserializeOwned>(&self, patience: Duration) -> Result<Option<T>> {
         match self.recv_raw(patience)? {
             Some(bytes) => understand(&bytes).map(Some),
@@ -143,7 +147,7 @@ impl Channel {
         }
     }
 
-    /// Receives the bytes of a test, or a message in between.
+    /// Receives the bytes of a test, or a message among them.
     pub(crate) fn recv_either<T: DeserializeOwned>(&self, patience: Duration) -> Result<Received<T>> {
         let Some(bytes) = self.recv_raw(patience)? else {
             return Err(NotHeard(patience).into());
@@ -154,7 +158,7 @@ impl Channel {
         }
     }
 
-    /// An error if this is an agent that was told to end.
+    /// Returns an error if this is an agent that was interrupted.
     pub(crate) fn check_end(&self) -> Result<()> {
         if interrupt::is_asked() && self.is_agent { Err(stopped().into()) } else { Ok(()) }
     }
@@ -168,7 +172,8 @@ impl Channel {
         }
     }
 
-    /// What the other side has said went wrong there, before it went. It may have said other things before, which are of no interest any more.
+    /// Returns the failure that the other side reported before it disconnected. Earlier messages
+    /// are discarded.
     fn last_failure(&self, within: Duration) -> Option<Failure> {
         let deadline = Instant::now() + within;
         loop {
@@ -181,15 +186,16 @@ impl Channel {
         }
     }
 
-    /// Why the other side has ended the test, if it has.
+    /// Returns why the other side ended the test, if it did.
     pub(crate) fn ended_by(&self, error: &anyhow::Error) -> Option<Failure> {
-        // Memory is given back when the other side's test has ended, and it says why, or leaves, afterwards.
+        // The other side revokes its memory when its test ends, and reports the reason or
+        // disconnects afterwards.
         let is_ending = exit::is_revoked(error);
         let failure = self.last_failure(if is_ending { ENDS_WITHIN } else { LAST_MESSAGE });
         failure.or_else(|| self.peer.lost().filter(|_| is_ending).map(exit::lost))
     }
 
-    /// Why pages have not arrived, by the error of the wait for them.
+    /// Returns why pages have not arrived, given the error of the wait for them.
     pub(crate) fn why_not(&self, error: &Error, what: &str) -> Failure {
         if error.kind() == ErrorKind::TimedOut {
             return self.not_in_time(what);
@@ -200,13 +206,13 @@ impl Channel {
         })
     }
 
-    /// Why something has not arrived in time.
+    /// Returns why something has not arrived in time.
     pub(crate) fn not_in_time(&self, what: &str) -> Failure {
         let failure = self.last_failure(LAST_MESSAGE);
         failure.unwrap_or_else(|| self.stuck(format!("{what} has not arrived in time")))
     }
 
-    /// What is behind an error of a test: where something took too long, what is wrong with the links.
+    /// Replaces a timeout by an error of the links, if there is one.
     pub(crate) fn explained(&self, error: anyhow::Error) -> anyhow::Error {
         if !exit::is_timeout(&error) || self.peer.link_errors().is_empty() {
             return error;
@@ -214,7 +220,7 @@ impl Channel {
         self.stuck(Failure::of(&error).error).into()
     }
 
-    /// Something takes too long, though the other side is there.
+    /// Describes an operation that takes too long although the other side is connected.
     fn stuck(&self, what: String) -> Failure {
         let failure = Failure::new(Exit::PeerLost, what);
         match self.peer.link_errors().pop() {
@@ -235,11 +241,11 @@ pub(crate) enum Received<T> {
     Bytes(Vec<u8>),
 }
 
-/// A message that nobody sends.
+/// A message that is never sent.
 #[derive(Debug, Deserialize)]
 enum Never {}
 
-/// Messages begin with this, and bytes of tests hardly ever: sixteen bytes that nobody sends by chance.
+/// The prefix of every message. Sixteen bytes, so that bytes of a test hardly ever begin with it.
 const MESSAGE_MARK: &[u8] = b"farreach message";
 
 fn understand<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
@@ -262,7 +268,7 @@ pub(super) fn stopped() -> Failure {
 }
 
 fn of_the_other_side(failure: Failure) -> Failure {
-    // It says itself who that is.
+    // The failure itself states which side it is about.
     if failure == stopped() {
         return failure;
     }

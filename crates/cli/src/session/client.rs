@@ -1,4 +1,4 @@
-//! The client's side of the first words.
+//! The client's side of the handshake.
 
 use std::collections::HashSet;
 use std::net::{SocketAddr, TcpStream};
@@ -15,24 +15,24 @@ use crate::exit::{Exit, Failure};
 use crate::rails::{self, Choice, Tuning};
 use crate::{interrupt, measure, terminal};
 
-/// How long a server may take to answer at all.
+/// How long a server may take to answer.
 const DIAL_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long rails may take to be ready.
 const RAIL_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a test asks of both engines.
+/// The requirements of a test on both engines.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
-    /// Operations under way.
+    /// Operations in flight.
     pub(crate) depth: usize,
     /// The longest message.
     pub(crate) message_bytes_max: usize,
     /// Connections, each with an agent of its own.
     pub(crate) queues: usize,
-    /// Over so many rails at most.
+    /// The maximum number of rails.
     pub(crate) rails_max: Option<usize>,
-    /// Tuned so.
+    /// The options for packets and processors.
     pub(crate) tuning: Tuning,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Connects, and has an agent serve this command with these parameters.
+    /// Connects, and orders an agent to serve this command with these parameters.
     pub(crate) fn open(
         args: &ClientArgs,
         rules: Rules,
@@ -78,7 +78,7 @@ impl Session {
         let (welcome, here) =
             (welcome.clone(), first.stream().local_addr().context("the connection is gone")?);
         let mut choice = rails::choose(&args.rails, &welcome.offers, here)?;
-        // A rail that is named twice is one.
+        // A rail that is named twice is used once.
         let mut seen = HashSet::new();
         choice.names.retain(|name| seen.insert(name.clone()));
         choice.names.truncate(rules.rails_max.unwrap_or(usize::MAX));
@@ -115,7 +115,8 @@ impl Session {
         Ok(Self { engine, channels, choice, address, welcome })
     }
 
-    /// An error of this test, or what an agent has said of it before it went, which is nearer to the cause.
+    /// Returns what an agent has reported before it disconnected, which is closer to the cause, or
+    /// else the error of this test.
     pub(crate) fn explained(&self, error: anyhow::Error) -> anyhow::Error {
         match self.channels.iter().find_map(|channel| channel.ended_by(&error)) {
             Some(failure) => failure.into(),
@@ -123,12 +124,12 @@ impl Session {
         }
     }
 
-    /// The one conversation of a test that has no more.
+    /// Returns the only channel of a test with one connection.
     pub(crate) fn channel(&self) -> &Channel {
         &self.channels[0]
     }
 
-    /// The rails that carry the test, by this side's names, each once.
+    /// Returns the names on this side of the rails that carry the test, without duplicates.
     pub(crate) fn rails(&self) -> Vec<String> {
         let mut rails: Vec<String> = self.channels.iter().flat_map(|channel| channel.peer.rails()).collect();
         rails.sort();
@@ -137,7 +138,7 @@ impl Session {
     }
 }
 
-/// Messages that each side has room for: more than a test has on their way that waits for answers.
+/// Message slots on each side: more than a test that waits for answers has in flight.
 pub(crate) const MESSAGES: u32 = 256;
 
 fn tell_rails(engine: &Engine, choice: &Choice, welcome: &Welcome, address: &str) {
@@ -153,7 +154,7 @@ fn tell_rails(engine: &Engine, choice: &Choice, welcome: &Welcome, address: &str
     terminal::tell(&format!("why: {}", choice.why));
 }
 
-/// One connection with its first words.
+/// Opens a connection and does the handshake up to the welcome.
 pub(crate) fn call(args: &ClientArgs) -> Result<(Line, Welcome)> {
     let stream = dial(&args.peer.resolve(args.port)?, &args.peer.told(args.port))?;
     let mut line = Line::new(stream).context("cannot set the connection up")?;
@@ -170,7 +171,7 @@ pub(crate) fn call(args: &ClientArgs) -> Result<(Line, Welcome)> {
     Ok((line, welcome.map_err(of_the_server)?))
 }
 
-/// Gives the order, and hands the connection to the engine.
+/// Sends the order, and hands the connection to the engine.
 pub(crate) fn meet(engine: &Engine, mut line: Line, order: &Order<impl Serialize>) -> Result<farreach::Peer> {
     line.send(order)?;
     let reply: Result<(), Failure> = line.recv()?;
@@ -182,7 +183,7 @@ pub(crate) fn of_the_server(failure: Failure) -> Failure {
     Failure { error: format!("the server says: {}", failure.error), ..failure }
 }
 
-/// The first of the addresses at which something listens.
+/// Connects to the first address that accepts.
 fn dial(addresses: &[SocketAddr], told: &str) -> Result<TcpStream, Failure> {
     let mut refusal = None;
     for address in addresses {

@@ -1,4 +1,4 @@
-//! The first words: on the connection itself, before an engine has it.
+//! The handshake of the command, on the connection itself, before an engine takes it over.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -13,34 +13,36 @@ use super::{Order, Welcome};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::{self, GLANCE};
 
-/// The version of all that a client and an agent tell each other. It changes with every change of it.
+/// The version of the protocol between client and agent. Every change of the protocol raises it.
 pub(crate) const PROTOCOL: u16 = 2;
 
-/// What both sides begin with; then comes the version, the higher byte first. This never changes.
+/// The first bytes of both sides. The version follows, in big-endian order. This never changes.
 const MAGIC: [u8; 6] = *b"frcmd\n";
 
 const HEAD_LEN: usize = MAGIC.len() + 2;
 
-/// What an engine of the library begins with: it was called in place of the command, or has called.
+/// The first bytes of the library's engine, which may connect to the command, or be connected to by
+/// it, by mistake.
 const ENGINE_MAGIC: [u8; 6] = *b"farrch";
 
-/// What a client that speaks TLS begins with.
+/// The first byte of a TLS client.
 const TLS_HANDSHAKE: u8 = 0x16;
 
-/// The longest that is said here.
+/// The size limit of a message of the handshake.
 const WORD_MAX: usize = 64 * 1024;
 
-/// How long the other side may take for its first word: its process has to be started for that.
+/// How long the other side may take for its first message, for which it has to start a process.
 const FIRST_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long it may take for its next word. It opens its rails meanwhile, which takes a second and more where many cards are.
+/// How long the other side may take for its next message. It opens its rails meanwhile, which takes
+/// a second and more on a host with many cards.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A connection on which the first words are said.
+/// A connection during the handshake.
 #[derive(Debug)]
 pub(crate) struct Line {
     stream: Patient,
-    /// What they are encrypted by, where they are.
+    /// The TLS state, if the connection is encrypted.
     session: Option<Box<Connection>>,
 }
 
@@ -53,14 +55,14 @@ impl Line {
         Ok(Self { stream: Patient { stream, patience: FIRST_PATIENCE }, session: None })
     }
 
-    /// Speaks TLS from here on, as the side that has called: the handshake is done when this returns.
+    /// Switches to TLS as the client. The TLS handshake is complete when this returns.
     pub(crate) fn secure_as_client(mut self, tls: &Tls, host: &str) -> Result<Self, Failure> {
         let session = tls.connecting(host).map_err(|error| Failure::of(&error.into()))?;
         self.shake_hands(session.into(), Other::Server)?;
         Ok(self)
     }
 
-    /// The same, as the side that was called. One who does not speak it is told so.
+    /// Switches to TLS as the server. A client without TLS gets an error in plaintext.
     pub(crate) fn secure_as_server(mut self, tls: &Tls) -> Result<Self, Failure> {
         let mut first = [0];
         let len = self.stream.peek(&mut first).map_err(|error| ended(&error))?;
@@ -88,7 +90,7 @@ impl Line {
         &self.stream.stream
     }
 
-    /// The first words are said: it is an engine's now.
+    /// Ends the handshake and hands the connection to an engine.
     pub(crate) fn into_control(self) -> ControlStream {
         match self.session {
             Some(session) => ControlStream::tls(self.stream.stream, *session),
@@ -112,7 +114,7 @@ impl Line {
         read.map_err(|error| ended(&error))
     }
 
-    /// Sends something.
+    /// Sends a message.
     pub(crate) fn send(&mut self, word: &impl Serialize) -> Result<(), Failure> {
         let bytes = serde_json::to_vec(word).map_err(|error| garbled(error.to_string()))?;
         let mut framed = (bytes.len() as u32).to_be_bytes().to_vec();
@@ -120,12 +122,12 @@ impl Line {
         self.write(&framed)
     }
 
-    /// Receives something.
+    /// Receives a message.
     pub(crate) fn recv<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
         self.recv_up_to(WORD_MAX)
     }
 
-    /// Receives something long, which takes the other side so much time.
+    /// Receives a long message, with a timeout of its own.
     pub(crate) fn recv_long<T: DeserializeOwned>(
         &mut self,
         bytes_max: usize,
@@ -149,13 +151,13 @@ impl Line {
         serde_json::from_slice(&bytes).map_err(|error| garbled(error.to_string()))
     }
 
-    /// Says this side's version.
+    /// Sends this side's version.
     pub(crate) fn say_head(&mut self) -> Result<(), Failure> {
         let head = [&MAGIC[..], &PROTOCOL.to_be_bytes()].concat();
         self.write(&head)
     }
 
-    /// Hears the other side's version; `other` is what it is, for people.
+    /// Receives and checks the other side's version. `other` selects the words of the error.
     pub(crate) fn recv_head(&mut self, other: Other) -> Result<(), Failure> {
         let mut head = [0; HEAD_LEN];
         self.read(&mut head)?;
@@ -164,10 +166,10 @@ impl Line {
     }
 }
 
-/// A connection that is read from for so long at most, and not when this process is told to end.
+/// A connection with a read timeout. A read also fails when this process is interrupted.
 #[derive(Debug)]
 struct Patient {
-    /// Its own patience is a glance.
+    /// Its own read timeout is `GLANCE`.
     stream: TcpStream,
     patience: Duration,
 }
@@ -211,7 +213,7 @@ impl Write for Patient {
     }
 }
 
-/// Why nothing was heard any more.
+/// The error of a read when this process is interrupted.
 #[derive(Debug, thiserror::Error)]
 #[error("told to end")]
 struct ToldToEnd;
@@ -242,7 +244,7 @@ fn read_secured(session: &mut Connection, stream: &mut Patient, into: &mut [u8])
     Ok(())
 }
 
-/// Who is on the other side.
+/// The kind of the other side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Other {
     Server,
@@ -301,7 +303,7 @@ fn ended(error: &io::Error) -> Failure {
     }
 }
 
-/// Why there was no handshake.
+/// Returns why the TLS handshake failed.
 fn distrusted(error: &io::Error, other: Other) -> Failure {
     let (this, that) = match other {
         Other::Server => ("the server", "start `farreach serve --tls FOLDER` there, or leave --tls out here"),
@@ -327,7 +329,7 @@ fn garbled(cause: String) -> Failure {
         .fix("install the same farreach on both sides")
 }
 
-/// The agent's first words, and its client's order.
+/// Does the agent's side of the handshake, and returns the client's order.
 pub(crate) fn handshake<T: DeserializeOwned>(
     line: &mut Line,
     welcome: &Welcome,
@@ -338,7 +340,7 @@ pub(crate) fn handshake<T: DeserializeOwned>(
     line.recv()
 }
 
-/// Tells a client why it is not served, instead of a welcome.
+/// Sends a client the reason why it is not served, instead of a welcome.
 pub(crate) fn tell_refusal(line: &mut Line, refusal: &Failure) -> Result<(), Failure> {
     line.say_head()?;
     line.send(&Err::<Welcome, _>(refusal))

@@ -1,8 +1,8 @@
-//! Which host this is.
+//! The name of this host.
 
 use std::fs;
 
-/// What this host is called, for people.
+/// Returns the name of this host, for display.
 pub(crate) fn host_name() -> String {
     fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }

@@ -1,19 +1,22 @@
-//! What a client and the agent that serves it agree on before anything is measured, and how they talk while it is.
+//! The session between a client and the agent that serves it: the handshake before a test, and the
+//! channel during it.
 //!
 //! ```text
 //! client                                agent
-//!   head ──────────────────────────────▶ ◀──── head          which version: who is too old is named
-//!                                  ◀──── Welcome             who it is, and which rails it offers
-//!   Order ─────────────────────────────▶                     every parameter of the test
-//!                                  ◀──── Reply               it is ready, or why not
-//!   ═══════════ the same connection becomes the engines' control channel ═══════════
-//!   Channel ◀──────────────────────────▶ Channel             over the rails
+//!   head ─────────────────────────────▶ ◀──── head      the versions; an old one is reported
+//!                                 ◀──── Welcome         its host, and the rails it offers
+//!   Order ────────────────────────────▶                 every parameter of the test
+//!                                 ◀──── Reply           it is ready, or why not
+//!   ═══════ the same connection becomes the engines' control connection ═══════
+//!   Channel ◀─────────────────────────▶ Channel         over the rails
 //! ```
 //!
-//! This module knows no command: what a client asks for is a name with parameters, which the agent understands.
-//! The client sends every parameter, so the two sides cannot disagree; and each opens its engine only when it knows them.
+//! This module knows no command: the client's order is a name with parameters, which the agent
+//! interprets. The client sends every parameter, so the two sides cannot disagree. Each side opens
+//! its engine only when it knows them.
 //!
-//! `farreach doctor` opens none for most of what it asks: it goes on by words of its own, because a rail may be what does not work.
+//! `farreach doctor` opens no engine for most of its tasks. It continues with messages of its own
+//! on the connection, because a rail may be what does not work.
 
 mod address;
 mod channel;
@@ -38,30 +41,31 @@ pub(crate) use handshake::{Line, Other, handshake, tell_refusal};
 pub(crate) use host::host_name;
 pub(crate) use tls::open as open_tls;
 
-/// What an agent says first.
+/// The first message of an agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Welcome {
-    /// Of the command.
+    /// The version of the command.
     pub(crate) version: String,
-    /// What the host is called, for people.
+    /// The name of the host, for display.
     pub(crate) host: String,
-    /// The rails that it opens when asked to.
+    /// The rails that the agent opens on request.
     pub(crate) offers: Wish,
 }
 
-/// Every parameter of a test. `T` is what the agent is to do: the parameters of one command under its name, which no other code here understands.
+/// Every parameter of a test. `T` is the task of the agent: the parameters of one command under its
+/// name. Only that command interprets them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Order<T> {
-    /// Of the command.
+    /// The version of the command.
     pub(crate) version: String,
-    /// What the host is called, for people.
+    /// The name of the host, for display.
     pub(crate) host: String,
     pub(crate) rails: Wish,
     pub(crate) engine: EngineRules,
     pub(crate) task: T,
 }
 
-/// How both engines are to be.
+/// The configuration of both engines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EngineRules {
     pub(crate) wait: Wait,
@@ -87,15 +91,16 @@ impl EngineRules {
     }
 }
 
-/// Who is silent for so long is lost. Hosts that are being measured are busy ones: where many processes want a core each, one of them has been seen to wait
-/// for four seconds.
+/// The time of silence after which a peer is lost. Hosts under measurement are busy: if many
+/// processes need a core each, one was seen to wait for four seconds.
 const SILENCE: Duration = Duration::from_secs(6);
 const HEARTBEAT: Duration = Duration::from_millis(500);
 
-/// The parameters of a command under its name: what a client sends as the task of an [`Order`], and the agent reads as an enum of all commands.
+/// The parameters of a command under its name. A client sends them as the task of an [`Order`]; the
+/// agent reads them as an enum of all commands.
 pub(crate) type Named<T> = BTreeMap<&'static str, T>;
 
-/// Names the parameters of a command.
+/// Puts the parameters of a command under its name.
 pub(crate) fn named<T>(command: &'static str, parameters: T) -> Named<T> {
     BTreeMap::from([(command, parameters)])
 }

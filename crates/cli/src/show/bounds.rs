@@ -1,32 +1,34 @@
-//! Where the rows of a histogram of latencies begin and end.
+//! Computes the bounds of the rows in a histogram of latencies.
 //!
-//! Latencies have a body and a tail: most are close together, and a few are a hundred times as long. Even rows would show one of
-//! the two only, so the body, up to the 99th percentile, has rows of its own, and the tail a few that grow.
+//! Latencies have a body and a tail: most are close together, and a few are a hundred times as
+//! long. Rows of equal width would show only one of the two. So the body, up to the 99th
+//! percentile, has rows of its own, and the tail has a few rows of growing width.
 
 use hdrhistogram::Histogram;
 
-/// Rows of the body, at most.
+/// The maximum number of rows of the body.
 const BODY_ROWS: usize = 9;
-/// Rows of the tail, unless decades are too fine for that.
+/// The maximum number of rows of the tail, unless even whole decades need more.
 const TAIL_ROWS: usize = 3;
-/// A body whose end is more than so many times its beginning has rows that grow, too.
+/// If the end of the body is at least this many times its beginning, its rows grow too.
 const EVEN_RATIO: u64 = 4;
 
-/// Bounds in ns: a row reaches from one to below the next, and the last is above the longest.
+/// Bounds in ns. A row extends from one bound to below the next. The last bound is above the
+/// longest latency.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Bounds {
     pub(super) body: Vec<u64>,
-    /// Goes on from the body's last.
+    /// Continues from the last bound of the body.
     pub(super) tail: Vec<u64>,
 }
 
 impl Bounds {
-    /// Bounds that fit what was recorded, which must be something.
+    /// Computes bounds for a histogram, which must not be empty.
     pub(super) fn of(histogram: &Histogram<u64>) -> Self {
         let (shortest, longest) = (histogram.min().max(1), histogram.max().max(1));
         let mut common = histogram.value_at_quantile(0.99).clamp(shortest, longest);
         if longest - common <= (common - shortest) / 4 {
-            // What ends so close to the body is no tail.
+            // Latencies that end this close to the body are no tail.
             common = longest;
         }
         let body = if common / shortest >= EVEN_RATIO {
@@ -48,16 +50,16 @@ impl Bounds {
     }
 }
 
-/// Rows of equal width, between round numbers.
+/// Returns rows of equal width between round numbers.
 fn even(shortest: u64, common: u64) -> Vec<u64> {
-    // What was recorded is exact to a part in a thousand: a row is no finer.
+    // The histogram has a precision of 1/1000, and rows must not be narrower.
     let fits = |step: &u64| *step >= shortest / 1000 && common / step - shortest / step < BODY_ROWS as u64;
     let step = rising(&[10, 20, 25, 40, 50]).find(fits).unwrap_or(common);
     let first = shortest / step * step;
     (0..).map(|row| first + row * step).scan(false, |done, bound| until_above(common, done, bound)).collect()
 }
 
-/// Rows of which each is some part wider than the one before, between round numbers.
+/// Returns rows of growing width between round numbers.
 fn growing(shortest: u64, longest: u64, rows_max: usize) -> Vec<u64> {
     const SERIES: [&[u64]; 4] =
         [&[10, 12, 15, 18, 22, 27, 33, 39, 47, 56, 68, 82], &[10, 15, 20, 30, 50, 70], &[10, 20, 50], &[10]];
@@ -75,14 +77,14 @@ fn growing(shortest: u64, longest: u64, rows_max: usize) -> Vec<u64> {
     bounds
 }
 
-/// Takes each bound up to the first one above.
+/// Returns each bound up to the first one above the limit.
 fn until_above(limit: u64, done: &mut bool, bound: u64) -> Option<u64> {
     let is_wanted = !*done;
     *done = bound > limit;
     is_wanted.then_some(bound)
 }
 
-/// The mantissas, in tenths, times every power of ten that 64 bits hold; each whole number once.
+/// Returns the mantissas, in tenths, times the powers of ten up to 10¹⁷. Fractions are left out.
 fn rising(mantissas: &[u64]) -> impl Iterator<Item = u64> {
     let powers = (0..18).map(|power| 10_u64.pow(power));
     let numbers = powers.flat_map(move |power| mantissas.iter().map(move |mantissa| mantissa * power));

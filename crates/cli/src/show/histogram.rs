@@ -1,4 +1,4 @@
-//! Latencies as rows of bars.
+//! Renders latencies as rows of bars.
 
 use hdrhistogram::Histogram;
 
@@ -7,14 +7,15 @@ use super::bounds::Bounds;
 use super::paint::Paint;
 use crate::units::percent;
 
-/// Columns where the reader has no terminal.
+/// The width if stdout is not a terminal.
 const COLUMNS_USUAL: usize = 80;
-/// A bar that is longer is no easier to read.
+/// A longer bar is no easier to read.
 const BAR_COLUMNS_MAX: usize = 120;
-/// A terminal that is narrower has to wrap.
+/// A narrower terminal wraps the lines.
 const BAR_COLUMNS_MIN: usize = 8;
 
-/// The rows. `what` says what was timed: `RTT`, `½ RTT`. The latencies are in ns. Nothing where nothing was recorded.
+/// Renders the rows. `what` is the quantity: `RTT`, `½ RTT`. The latencies are in ns. The text is
+/// empty if nothing was recorded.
 pub(crate) fn rows(histogram: &Histogram<u64>, what: &str, width: Option<u16>, paint: Paint) -> String {
     if histogram.is_empty() {
         return String::new();
@@ -44,15 +45,15 @@ pub(crate) fn rows(histogram: &Histogram<u64>, what: &str, width: Option<u16>, p
     text
 }
 
-/// `100.0 %`
+/// The width of `100.0 %`.
 const PERCENT_COLUMNS: usize = 7;
 
-/// How many latencies are in each row.
+/// Counts the latencies in each row.
 fn counts(histogram: &Histogram<u64>, bounds: &Bounds) -> Vec<u64> {
     let ends: Vec<u64> = bounds.all().skip(1).collect();
     let mut counts = vec![0; ends.len()];
     for recorded in histogram.iter_recorded() {
-        // The histogram knows a value to a part in a thousand; its lower end is the one that round numbers have.
+        // The histogram has a precision of 1/1000. A round number is the lower end of its range.
         let ns = histogram.lowest_equivalent(recorded.value_iterated_to());
         let row = ends.iter().position(|end| ns < *end).unwrap_or(ends.len() - 1);
         counts[row] += recorded.count_since_last_iteration();
@@ -60,7 +61,8 @@ fn counts(histogram: &Histogram<u64>, bounds: &Bounds) -> Vec<u64> {
     counts
 }
 
-/// `4.5 –  5.0`, with the second number right-aligned. Those of the body have the same decimals.
+/// Formats the rows' bounds: `4.5 –  5.0`, with the second number right-aligned. Bounds of the body
+/// have the same number of decimals.
 fn labels(bounds: &Bounds) -> Vec<String> {
     let decimals = bounds.body.iter().map(|ns| decimals(*ns)).max().unwrap_or(0);
     let body = bounds.body.iter().map(|ns| exact(*ns, decimals));
@@ -70,7 +72,7 @@ fn labels(bounds: &Bounds) -> Vec<String> {
     numbers.windows(2).map(|pair| format!("{} – {:>columns$}", pair[0], pair[1])).collect()
 }
 
-/// How many decimals a bound needs in µs.
+/// Returns the number of decimals that a bound needs in µs.
 fn decimals(ns: u64) -> usize {
     [1000, 100, 10].iter().position(|unit| ns.is_multiple_of(*unit)).unwrap_or(3)
 }
@@ -95,7 +97,7 @@ mod tests {
         histogram
     }
 
-    /// A body, a tail and a gap between them, as a ping-pong over tcp has.
+    /// A body, a tail and a gap between them, as in a ping over tcp.
     fn usual() -> Histogram<u64> {
         histogram(&[
             (4_810, 2_000),

@@ -1,4 +1,5 @@
-//! Figures as pictures of characters: what a person sees of a measurement, while it runs and after.
+//! Displays a measurement on the terminal, with progress while it runs and charts of characters at
+//! the end.
 
 mod bounds;
 pub(crate) mod histogram;
@@ -6,7 +7,8 @@ pub(crate) mod paint;
 pub(crate) mod progress;
 pub(crate) mod sparkline;
 
-/// A bar that fills this part of the columns, to an eighth of one. Any part that is not nothing shows.
+/// Renders a bar that fills this part of the columns, to an eighth of a column. Any part above zero
+/// is visible.
 fn bar(part: f64, columns: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let part = part.clamp(0.0, 1.0);

@@ -1,4 +1,4 @@
-//! Colour, on a terminal only.
+//! Colours text on terminals.
 
 use std::env;
 use std::ffi::OsStr;
@@ -11,10 +11,10 @@ pub(crate) struct Paint {
 }
 
 impl Paint {
-    /// None at all: for files, pipes and tests.
+    /// No colour: for files, pipes and tests.
     pub(crate) const PLAIN: Self = Self { is_on: false };
 
-    /// What stdout takes, and the person wants: `NO_COLOR` turns it off (<https://no-color.org>).
+    /// Uses colour if stdout supports it. `NO_COLOR` turns it off (<https://no-color.org>).
     pub(crate) fn for_stdout() -> Self {
         let (no_color, term) = (env::var_os("NO_COLOR"), env::var_os("TERM"));
         Self::chosen(io::stdout().is_terminal(), no_color.as_deref(), term.as_deref())
@@ -26,22 +26,22 @@ impl Paint {
         Self { is_on: is_terminal && is_able && !is_unwanted }
     }
 
-    /// What the eye should follow: the bars of a chart.
+    /// Emphasises figures, such as the bars of a chart.
     pub(crate) fn figure(self, text: &str) -> String {
         self.with("36", text)
     }
 
-    /// What went well.
+    /// Marks a success.
     pub(crate) fn good(self, text: &str) -> String {
         self.with("32", text)
     }
 
-    /// What failed.
+    /// Marks a failure.
     pub(crate) fn bad(self, text: &str) -> String {
         self.with("1;31", text)
     }
 
-    /// What is said beside: headings, notes.
+    /// Dims secondary text, such as headings and notes.
     pub(crate) fn faint(self, text: &str) -> String {
         self.with("2", text)
     }
@@ -55,7 +55,7 @@ impl Paint {
 mod tests {
     use super::*;
 
-    /// Colour as a terminal gets it.
+    /// Paint with colour, as for a terminal.
     const COLOURED: Paint = Paint { is_on: true };
 
     #[test]

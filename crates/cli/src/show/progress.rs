@@ -1,4 +1,4 @@
-//! What a person sees while a command works: on stderr, and gone when the result comes.
+//! Displays the progress of a command on stderr. It is cleared before the result is printed.
 
 use std::env;
 use std::fmt;
@@ -13,15 +13,15 @@ use super::sparkline::Sparkline;
 use crate::report::SCHEMA_VERSION;
 use crate::{terminal, units};
 
-/// Seconds are enough to read by, in a log too.
+/// Short enough to follow, and long enough for a log.
 const LINE_INTERVAL: Duration = Duration::from_secs(1);
-/// What a person sees as moving.
+/// Short enough to look continuous.
 const DRAW_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Of the usual 80 columns the text beside the bar takes up to 54.
+/// In 80 columns, the text beside the bar takes up to 54.
 const BAR: &str = "{bar:24} {msg}";
 
-/// How a command fills memory: bytes, rate, time left.
+/// Progress of filling memory: bytes, rate, time left.
 #[derive(Debug)]
 pub(crate) struct FillProgress {
     place: Place,
@@ -31,7 +31,7 @@ pub(crate) struct FillProgress {
 }
 
 impl FillProgress {
-    /// Begins now. `is_json` says that the result is JSON.
+    /// Starts now. `is_json` states that the result is JSON.
     pub(crate) fn new(total_bytes: u64, is_json: bool) -> Self {
         let place = Place::stderr(is_json, total_bytes, BAR);
         Self::at(place, total_bytes, Instant::now())
@@ -41,7 +41,7 @@ impl FillProgress {
         Self { place, total_bytes, started: now, told: now }
     }
 
-    /// So many bytes are done. It may be called as often as one likes.
+    /// Reports the bytes done so far. May be called at any rate.
     pub(crate) fn tick(&mut self, done_bytes: u64) {
         self.tick_at(done_bytes, Instant::now());
     }
@@ -67,14 +67,14 @@ impl FillProgress {
     }
 }
 
-/// How a stream runs: once a second, the time, the rate since the last, and the course of it.
+/// Progress of a stream, once per interval: time, rate, and the course of the rate.
 pub(crate) struct BlastProgress {
     place: Place,
     started: Instant,
     sampled: Instant,
     sampled_bytes: u64,
     interval: Duration,
-    /// Where a program reads the intervals.
+    /// Receives the intervals, if a program reads them.
     lines: Option<IntervalReader>,
     rates: Sparkline,
 }
@@ -98,7 +98,8 @@ pub(crate) struct Interval {
 }
 
 impl BlastProgress {
-    /// Begins now. `is_json` says that the result is JSON: where an interval is asked for as well, each is printed as a line of it.
+    /// Starts now. `is_json` states that the result is JSON: with an interval too, each interval is
+    /// printed as a line of JSON.
     pub(crate) fn new(is_json: bool, interval: Option<Duration>) -> Self {
         let mut progress = Self::at(Place::stderr(is_json, 0, "{msg}"), Instant::now());
         progress.interval = interval.unwrap_or(LINE_INTERVAL);
@@ -118,7 +119,7 @@ impl BlastProgress {
         }
     }
 
-    /// So many bytes are done since the beginning. It may be called as often as one likes.
+    /// Reports the bytes done since the start. May be called at any rate.
     pub(crate) fn tick(&mut self, done_bytes: u64) {
         self.tick_at(done_bytes, Instant::now());
     }
@@ -146,7 +147,7 @@ impl BlastProgress {
         let elapsed = clock(now.duration_since(self.started));
         let (bits, bytes) = (units::bit_rate(bytes_per_second * 8.0), units::byte_rate(bytes_per_second));
         let line = format!("{elapsed:>5}  {bits:>9}  {bytes:>10}");
-        // A log has the figures below each other already.
+        // A log has the figures in a column already.
         let course = self.place.columns().map(|columns| {
             let free = columns.saturating_sub(line.chars().count() + 3);
             self.rates.render(free)
@@ -155,7 +156,7 @@ impl BlastProgress {
         self.place.show(done_bytes, line);
     }
 
-    /// Takes it from the screen, and gives the course of the rate for the result.
+    /// Clears the display, and returns the course of the rate for the result.
     pub(crate) fn finish(self) -> Sparkline {
         self.rates
     }
@@ -167,14 +168,14 @@ impl fmt::Debug for BlastProgress {
     }
 }
 
-/// Prints a line of JSON, at once: whoever reads it wants to see it now.
+/// Prints an interval as a line of JSON, and flushes it.
 fn print(interval: &Interval) {
     let line = serde_json::to_string(interval).unwrap_or_default();
-    // When stdout is gone the command goes on, as with its result.
+    // A closed stdout does not end the command, as with its result.
     let _ = terminal::print(&format!("{line}\n"));
 }
 
-/// How a ping goes on, once a second: which size, how many trips, and how long they take.
+/// Progress of a ping, once a second: size, number of trips, and their latency.
 #[derive(Debug)]
 pub(crate) struct PingProgress {
     place: Place,
@@ -183,7 +184,7 @@ pub(crate) struct PingProgress {
 }
 
 impl PingProgress {
-    /// Begins now. `is_json` says that the result is JSON.
+    /// Starts now. `is_json` states that the result is JSON.
     pub(crate) fn new(is_json: bool) -> Self {
         Self::at(Place::stderr(is_json, 0, "{msg}"), Instant::now())
     }
@@ -192,13 +193,13 @@ impl PingProgress {
         Self { place, started: now, told: now }
     }
 
-    /// These trips of this size are done. It may be called as often as one likes.
+    /// Reports the trips of this size so far. May be called at any rate.
     pub(crate) fn tick(&mut self, size_bytes: usize, trips: &Histogram<u64>) {
         self.tick_at(size_bytes, trips, Instant::now());
     }
 
     fn tick_at(&mut self, size_bytes: usize, trips: &Histogram<u64>, now: Instant) {
-        // A log gets its lines at the end, as the result.
+        // A log gets only the result.
         if now.duration_since(self.told) < LINE_INTERVAL || !matches!(self.place, Place::Screen(_)) {
             return;
         }
@@ -210,7 +211,7 @@ impl PingProgress {
     }
 }
 
-/// How far a bench is: which row is being measured.
+/// Progress of a bench: the row that is being measured.
 #[derive(Debug)]
 pub(crate) struct BenchProgress {
     place: Place,
@@ -219,48 +220,48 @@ pub(crate) struct BenchProgress {
 }
 
 impl BenchProgress {
-    /// Begins now, with so many rows. `is_json` says that the result is JSON.
+    /// Starts now, with this many rows. `is_json` states that the result is JSON.
     pub(crate) fn new(total: usize, is_json: bool) -> Self {
         let total = total as u64;
         Self { place: Place::stderr(is_json, total, BAR), total, done: 0 }
     }
 
-    /// The next row begins.
+    /// Starts the next row.
     pub(crate) fn tick(&mut self, row: &str) {
         self.done += 1;
-        // A log gets its lines at the end, as the result.
+        // A log gets only the result.
         if matches!(self.place, Place::Screen(_)) {
             self.place.show(self.done - 1, format!("{} of {}: {row}", self.done, self.total));
         }
     }
 }
 
-/// What is being done, in a line.
+/// Progress as a line of text.
 #[derive(Debug)]
 pub(crate) struct LineProgress(Place);
 
 impl LineProgress {
-    /// Begins now. `is_json` says that the result is JSON.
+    /// Starts now. `is_json` states that the result is JSON.
     pub(crate) fn new(is_json: bool) -> Self {
         Self(Place::stderr(is_json, 0, "{msg}"))
     }
 
-    /// This begins.
+    /// Shows the next step.
     pub(crate) fn tick(&mut self, line: String) {
-        // A log gets its lines at the end, as the result.
+        // A log gets only the result.
         if matches!(self.0, Place::Screen(_)) {
             self.0.show(0, line);
         }
     }
 }
 
-/// `0:12`, `61:05`
+/// Formats an elapsed time: `0:12`, `61:05`.
 fn clock(elapsed: Duration) -> String {
     let seconds = elapsed.as_secs();
     format!("{}:{:02}", seconds / 60, seconds % 60)
 }
 
-/// `12 s`, `3 min 5 s`, `2 h 10 min`: nobody waits more exactly.
+/// Formats a remaining time: `12 s`, `3 min 5 s`, `2 h 10 min`. More precision is of no use.
 fn rough(seconds: f64) -> String {
     let seconds = seconds.round() as u64;
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
@@ -270,13 +271,13 @@ fn rough(seconds: f64) -> String {
     }
 }
 
-/// Where progress is shown.
+/// The destination of progress.
 enum Place {
-    /// A line of a terminal that is drawn again and again.
+    /// A line of a terminal, redrawn in place.
     Screen(ProgressBar),
-    /// A file or pipe, which gets a line now and then.
+    /// A file or pipe, which gets a line at intervals.
     Log(Box<dyn Write + Send>),
-    /// Nobody reads.
+    /// No destination.
     Nowhere,
 }
 
@@ -285,7 +286,7 @@ impl Place {
         let is_screen = io::stderr().is_terminal() && env::var_os("TERM").is_some_and(|term| term != "dumb");
         match (is_screen, is_json) {
             (true, _) => Self::screen(ProgressDrawTarget::stderr(), total, template),
-            // A program that reads JSON may read stderr as well, and takes what is there for trouble.
+            // A program that reads JSON may also read stderr, and take its contents for an error.
             (false, true) => Self::Nowhere,
             (false, false) => Self::Log(Box::new(io::stderr())),
         }
@@ -293,7 +294,7 @@ impl Place {
 
     fn screen(target: ProgressDrawTarget, total: u64, template: &str) -> Self {
         let bar = ProgressBar::with_draw_target(Some(total), target);
-        // The templates are ours, and tests draw them; the default would do, too.
+        // The templates are constants and covered by tests. The default style would do as well.
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("█▉▊▋▌▍▎▏ "));
         }
@@ -307,7 +308,7 @@ impl Place {
         }
     }
 
-    /// The columns of the screen; none where there is no screen.
+    /// Returns the width of the screen, or `None` without a screen.
     fn columns(&self) -> Option<usize> {
         match self {
             Self::Screen(_) => Some(
@@ -323,7 +324,7 @@ impl Place {
                 bar.set_position(done);
                 bar.set_message(line);
             }
-            // When stderr is gone the result still comes on stdout.
+            // If stderr is closed, the result still goes to stdout.
             Self::Log(log) => drop(writeln!(log, "{line}")),
             Self::Nowhere => {}
         }
@@ -356,7 +357,7 @@ mod tests {
 
     use super::*;
 
-    /// What was written, for the test to read.
+    /// Records what was written.
     #[derive(Debug, Clone, Default)]
     struct Paper(Arc<Mutex<String>>);
 
@@ -377,7 +378,7 @@ mod tests {
         }
     }
 
-    /// A terminal of one line: what stands there.
+    /// A terminal of one line, with its current contents.
     #[derive(Debug, Clone, Default)]
     struct Screen(Arc<Mutex<String>>);
 
@@ -543,7 +544,7 @@ mod tests {
         let mut fill = FillProgress::at(Place::Nowhere, GIB, start);
         fill.tick_at(GIB, after(start, 5_000));
         drop(fill);
-        // Tests have no terminal for stderr, or it is the developer's.
+        // Tests have no terminal as stderr, unless a developer runs them.
         if !io::stderr().is_terminal() {
             assert_eq!(format!("{:?}", Place::stderr(true, 1, BAR)), "Nowhere");
             assert_eq!(format!("{:?}", Place::stderr(false, 1, BAR)), "Log");

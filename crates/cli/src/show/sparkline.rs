@@ -1,8 +1,8 @@
-//! The course of a rate in a few characters: `▃▅▇▇█▇▁▇`.
+//! Renders the course of a rate in a few characters: `▃▅▇▇█▇▁▇`.
 
 use std::collections::VecDeque;
 
-/// No terminal shows more.
+/// No terminal is wider.
 const SAMPLES_MAX: usize = 512;
 
 /// The last samples of a rate.
@@ -12,7 +12,7 @@ pub(crate) struct Sparkline {
 }
 
 impl Sparkline {
-    /// Adds a sample, and forgets one that no terminal would show any more.
+    /// Adds a sample, and drops the oldest one above the limit.
     pub(crate) fn push(&mut self, sample: f64) {
         if self.samples.len() == SAMPLES_MAX {
             self.samples.pop_front();
@@ -20,7 +20,8 @@ impl Sparkline {
         self.samples.push_back(sample);
     }
 
-    /// The last samples that fit. Heights count from zero, so that half the height is half the rate.
+    /// Renders the last samples that fit. Heights start at zero, so that half the height is half
+    /// the rate.
     pub(crate) fn render(&self, columns: usize) -> String {
         const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
         let shown = self.samples.iter().skip(self.samples.len().saturating_sub(columns));

@@ -1,7 +1,7 @@
-//! Figures as a person writes and reads them.
+//! Formats and parses figures for display and input.
 //!
-//! Sizes are binary (`64 KiB`), rates of bits decimal (`94.2 Gb/s`), as links are sold. A figure has three significant digits: more
-//! than that no measurement here is good for.
+//! Sizes are binary (`64 KiB`). Bit rates are decimal (`94.2 Gb/s`), as link speeds are. A figure
+//! has three significant digits: no measurement here is more precise.
 
 pub(crate) mod parse;
 pub(crate) mod sweep;
@@ -12,9 +12,9 @@ use farreach_doctor::figures::scaled;
 
 pub(crate) use farreach_doctor::figures::{amount, bit_rate, digits, duration, size};
 
-/// A time as RFC 3339 has it, in UTC to the millisecond: `2026-11-17T16:08:00.123Z`.
+/// Formats a time by RFC 3339, in UTC with milliseconds: `2026-11-17T16:08:00.123Z`.
 pub(crate) fn utc(time: SystemTime) -> String {
-    // A clock before 1970 was never set: it counts as 1970.
+    // A clock before 1970 was never set; it counts as 1970.
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
     let (year, month, day) = date(days);
@@ -22,7 +22,8 @@ pub(crate) fn utc(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", since.subsec_millis())
 }
 
-/// Year, month and day of a day since 1970, by the Gregorian calendar. Years begin in March here, so that the leap day is the last.
+/// Returns year, month and day of a number of days since 1970, in the Gregorian calendar. Years
+/// begin in March here, so that the leap day is the last.
 fn date(days: u64) -> (u64, u64, u64) {
     const DAYS_OF_400_YEARS: u64 = 146_097;
     // Days from 0000-03-01 to 1970-01-01.
@@ -36,24 +37,24 @@ fn date(days: u64) -> (u64, u64, u64) {
     (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
-/// `11.0 GiB/s`
+/// Formats a byte rate: `11.0 GiB/s`.
 pub(crate) fn byte_rate(bytes_per_second: f64) -> String {
-    // A rate below one byte a second is none.
+    // A rate below one byte per second counts as zero.
     format!("{}/s", amount(bytes_per_second.round() as u64))
 }
 
-/// `1.23 M/s`, and `950 /s` below a thousand.
+/// Formats an operation rate: `1.23 M/s`, and `950 /s` below a thousand.
 pub(crate) fn operation_rate(operations_per_second: f64) -> String {
     let (number, prefix) = scaled(operations_per_second);
     format!("{number} {prefix}/s")
 }
 
-/// The number alone, for a column of which the heading says µs.
+/// Formats a number of µs without its unit, for a column whose heading has it.
 pub(crate) fn microseconds(ns: f64) -> String {
     digits(ns / 1e3)
 }
 
-/// A part of one: `99.9 %`, and `<0.1 %` for what is little but not nothing.
+/// Formats a share: `99.9 %`, and `<0.1 %` for a small one above zero.
 pub(crate) fn percent(part: f64) -> String {
     let percent = part * 100.0;
     if percent > 0.0 && percent < 0.05 { "<0.1 %".to_owned() } else { format!("{percent:.1} %") }
@@ -67,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_time_is_what_date_says() {
-        // By `date -u -d @SECONDS +%FT%TZ`.
+        // The expected values come from `date -u -d @SECONDS +%FT%TZ`.
         for (seconds, written) in [
             (0, "1970-01-01T00:00:00.007Z"),
             (951_782_399, "2000-02-28T23:59:59.007Z"),

@@ -1,13 +1,14 @@
-//! What a person types: the parsers of options. Their errors say what would do.
+//! Parsers of option values. Their errors state what is accepted.
 
 use std::time::Duration;
 
-/// A size: `8`, `4k`, `64K`, `1M`, `1MiB`, `2G`. The units are binary, as everywhere in this field.
+/// Parses a size: `8`, `4k`, `64K`, `1M`, `1MiB`, `2G`. The units are binary, as is usual in this
+/// field.
 pub(crate) fn size_of(text: &str) -> Result<u64, String> {
     let (number, unit) = parts(text);
     let Some(factor) = binary_factor(unit) else {
         return Err(match unit.to_ascii_uppercase().as_str() {
-            // 10⁶ or 2²⁰: who means the former would measure something else than he thinks.
+            // 10⁶ or 2²⁰: the wrong guess would measure something else than intended.
             decimal @ ("KB" | "MB" | "GB" | "TB") => {
                 let prefix = &decimal[..1];
                 format!(
@@ -37,7 +38,7 @@ fn binary_factor(unit: &str) -> Option<u64> {
     }
 }
 
-/// A rate of data, in bits a second: `10Gb/s`, `500Mb/s`, `1.2GiB/s`.
+/// Parses a data rate, in bits per second: `10Gb/s`, `500Mb/s`, `1.2GiB/s`.
 pub(crate) fn bit_rate_of(text: &str) -> Result<f64, String> {
     let (number, unit) = parts(text);
     let factor = match unit {
@@ -54,7 +55,7 @@ pub(crate) fn bit_rate_of(text: &str) -> Result<f64, String> {
     Ok(positive(number)? * factor)
 }
 
-/// Operations a second: `500k/s`, `1.2M/s`, `800/s`.
+/// Parses operations per second: `500k/s`, `1.2M/s`, `800/s`.
 pub(crate) fn operation_rate_of(text: &str) -> Result<f64, String> {
     let (number, unit) = parts(text);
     let factor = match unit {
@@ -67,12 +68,12 @@ pub(crate) fn operation_rate_of(text: &str) -> Result<f64, String> {
     Ok(positive(number)? * factor)
 }
 
-/// A time with its unit: `20us`, `1.5ms`, `2s`.
+/// Parses a time with its unit: `20us`, `1.5ms`, `2s`.
 pub(crate) fn duration_of(text: &str) -> Result<Duration, String> {
     let (number, unit) = parts(text);
     let seconds = match unit {
         "ns" => 1e-9,
-        // Both letters that look like it: the micro sign and the Greek one.
+        // Both characters in use: the micro sign and the Greek letter.
         "us" | "µs" | "μs" => 1e-6,
         "ms" => 1e-3,
         "s" => 1.0,
@@ -84,7 +85,8 @@ pub(crate) fn duration_of(text: &str) -> Result<Duration, String> {
         .map_err(|_| "that is longer than any clock runs".to_owned())
 }
 
-/// A time that is in seconds where no unit is given, as tools of this field take it: `10`, `0.5`, `10s`, `2min`.
+/// Parses a time in seconds unless it has a unit, like other tools of this field: `10`, `0.5`,
+/// `10s`, `2min`.
 pub(crate) fn seconds_of(text: &str) -> Result<Duration, String> {
     match parts(text) {
         (number, "") => duration_of(&format!("{number}s")),
@@ -92,7 +94,7 @@ pub(crate) fn seconds_of(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A part of one: `90%`.
+/// Parses a share: `90%`.
 pub(crate) fn share_of(text: &str) -> Result<f64, String> {
     match parts(text) {
         (number, "%") => Ok(positive(number)? / 100.0),
@@ -107,7 +109,7 @@ fn positive(number: &str) -> Result<f64, String> {
     }
 }
 
-/// The number, and the unit behind it with or without a space between.
+/// Splits a text into number and unit, with or without a space between them.
 fn parts(text: &str) -> (&str, &str) {
     let text = text.trim();
     let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());

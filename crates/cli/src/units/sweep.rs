@@ -1,4 +1,4 @@
-//! Several values in one option: `8,4k,1M`, `8..1M`, `8..1M*4`.
+//! Parses several values in one option: `8,4k,1M`, `8..1M`, `8..1M*4`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,26 +6,26 @@ use std::str::FromStr;
 use super::parse::size_of;
 use super::size;
 
-/// The sizes to try, each once, in the order typed.
+/// The sizes to try, without duplicates, in the order typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sizes(Vec<u64>);
 
-/// How many at once, in flight or of whatever: each once, in the order typed.
+/// Counts, such as operations in flight, without duplicates, in the order typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Counts(Vec<u32>);
 
-/// More than this is a mistake in typing: each value is a measurement of seconds.
+/// More values than this are a typing mistake: each one is a measurement of seconds.
 const VALUES_MAX: usize = 256;
 
 impl Sizes {
-    /// The sizes, in bytes.
+    /// Returns the sizes in bytes.
     pub(crate) fn bytes(&self) -> &[u64] {
         &self.0
     }
 }
 
 impl Counts {
-    /// The counts.
+    /// Returns the counts.
     pub(crate) fn numbers(&self) -> &[u32] {
         &self.0
     }
@@ -47,7 +47,7 @@ impl FromStr for Counts {
             Ok(number) if number > 0 => Ok(u64::from(number)),
             _ => Err(format!("{text:?} is no whole number above 0")),
         };
-        // Each is at most as large as one that was read as 32 bits.
+        // No value exceeds the largest one typed, which fits 32 bits.
         let numbers = sweep(text, number)?.into_iter().filter_map(|number| u32::try_from(number).ok());
         Ok(Self(numbers.collect()))
     }
@@ -85,7 +85,8 @@ fn sweep(text: &str, value_of: impl Fn(&str) -> Result<u64, String>) -> Result<V
     Ok(distinct)
 }
 
-/// `FIRST..LAST` doubles, `FIRST..LAST*4` quadruples. The last is always one of them: who names it wants to see it.
+/// Adds a range: `FIRST..LAST` doubles, `FIRST..LAST*4` quadruples. The last value is always
+/// included.
 fn range(
     first: &str,
     rest: &str,

@@ -1,7 +1,8 @@
-//! The cards that are for RDMA, and whose they are.
+//! Finds the RDMA cards of a host and their drivers.
 //!
-//! Only a card that is certain to be one counts: an ordinary network card must not be called broken. It is certain by its
-//! PCI numbers, by what its driver offers on the auxiliary bus, or because it has an RDMA device.
+//! A card counts only if it is certain to be an RDMA card, because an ordinary network card must
+//! not be reported as broken. The evidence is its PCI IDs, the auxiliary devices of its driver, or
+//! an RDMA device.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +22,7 @@ struct Family {
     name: &'static str,
     /// The driver of the card.
     driver: &'static str,
-    /// The module that makes RDMA devices of it: often another one.
+    /// The module that creates the RDMA devices, often a different one.
     module: &'static str,
 }
 
@@ -29,7 +30,7 @@ const MLX4: Family = Family { name: "a ConnectX-3", driver: "mlx4_core", module:
 const MLX5: Family = Family { name: "a ConnectX or BlueField", driver: "mlx5_core", module: "mlx5_ib" };
 const EFA: Family = Family { name: "an Elastic Fabric Adapter", driver: "efa", module: "efa" };
 
-/// What a driver offers on the auxiliary bus, where it offers RDMA: `bnxt_en.rdma.0`. That it does is the card's own word.
+/// Auxiliary devices by which a driver announces that the card supports RDMA: `bnxt_en.rdma.0`.
 const OFFERS: &[(&str, Family)] = &[
     ("mlx5_core.rdma", MLX5),
     ("bnxt_en.rdma", Family { name: "a Broadcom NetXtreme", driver: "bnxt_en", module: "bnxt_re" }),
@@ -41,12 +42,12 @@ const OFFERS: &[(&str, Family)] = &[
     ("mana.rdma", Family { name: "an Azure network adapter", driver: "mana", module: "mana_ib" }),
 ];
 
-/// A card that is for RDMA.
+/// An RDMA card.
 #[derive(Debug)]
 pub(super) struct Card<'a> {
-    /// `0000:3b:00.0`
+    /// The PCI address: `0000:3b:00.0`.
     address: &'a str,
-    /// None where only its RDMA device tells what it is.
+    /// `None` if the card is known only by its RDMA device.
     family: Option<Family>,
     driver: Result<&'a str, Missing>,
     /// Its RDMA devices.
@@ -59,7 +60,7 @@ impl Card<'_> {
     }
 }
 
-/// All of them, but those that were given away.
+/// Returns all RDMA cards that belong to this host, without those handed to a VM or a program.
 pub(super) fn cards(pack: &Pack) -> Vec<Card<'_>> {
     all_cards(pack).into_iter().filter(|card| !card.is_given_away()).collect()
 }
@@ -75,10 +76,10 @@ fn all_cards(pack: &Pack) -> Vec<Card<'_>> {
     pack.names(PCI).into_iter().filter_map(card).collect()
 }
 
-/// What a card is by its numbers.
+/// Returns the family of a card by its PCI IDs.
 fn family(pack: &Pack, address: &str) -> Option<Family> {
     let number = |file| pack.number(&format!("{PCI}/{address}/{file}")).ok();
-    // Ethernet and InfiniBand: a BlueField has other functions too.
+    // Ethernet and InfiniBand only: a BlueField has other functions too.
     let is_network = matches!(number("class")? >> 8, 0x0200 | 0x0207);
     match (number("vendor")?, number("device")?) {
         (0x15b3, 0x1003..=0x1010) if is_network => Some(MLX4),
@@ -88,7 +89,7 @@ fn family(pack: &Pack, address: &str) -> Option<Family> {
     }
 }
 
-/// By PCI address, what drivers offer on the auxiliary bus.
+/// Returns the families that drivers announce on the auxiliary bus, by PCI address.
 fn offered(pack: &Pack) -> BTreeMap<&str, Family> {
     let offer = |name: &str| {
         let kind = name.rsplit_once('.')?.0;
@@ -99,7 +100,7 @@ fn offered(pack: &Pack) -> BTreeMap<&str, Family> {
     pack.names(AUXILIARY).into_iter().filter_map(offer).collect()
 }
 
-/// Whether there is an RDMA device, or a card that should be one.
+/// Returns whether there is an RDMA device, or a card that should have one.
 pub(super) fn has_rdma(pack: &Pack) -> bool {
     let lists_some = pack.probes().verbs.get().is_ok_and(|verbs| !verbs.devices.is_empty());
     !pack.devices().is_empty() || !cards(pack).is_empty() || lists_some || hidden(pack).is_some()
@@ -107,34 +108,36 @@ pub(super) fn has_rdma(pack: &Pack) -> bool {
 
 const DEVICES: &str = "/sys/class/infiniband";
 
-/// Why the kernel's RDMA devices are not to be seen; none where they are, and where there is none.
+/// Returns a finding if the folder of RDMA devices cannot be read; `None` if it can, or is absent.
 pub(super) fn hidden(pack: &Pack) -> Option<Finding> {
-    // A folder that could not be read is kept as a file.
+    // A folder that could not be read is recorded as a file.
     match pack.text(DEVICES) {
         Err(missing @ Missing::Unreadable(_)) => Some(Finding::unread(DEVICES, &missing)),
         _ => None,
     }
 }
 
-/// The answer of a check of RDMA devices, where none is to be seen.
+/// Returns the answer of a check of RDMA devices when none is visible.
 pub(super) fn no_device(pack: &Pack) -> Answer {
     hidden(pack).map_or_else(|| Answer::DoesNotApply(NO_DEVICE.to_owned()), Answer::from)
 }
 
-/// What a check says that has nothing to look at without an RDMA device.
+/// The reason why a check of RDMA devices does not apply.
 pub(super) const NO_DEVICE: &str = "there is no RDMA device";
 
-/// The RDMA devices that are Elastic Fabric Adapters.
+/// Returns the RDMA devices that are Elastic Fabric Adapters.
 pub(super) fn efa_devices(pack: &Pack) -> Vec<&str> {
     pack.devices().into_iter().filter(|device| driver(pack, device).as_deref() == Some(EFA.driver)).collect()
 }
 
-/// Whether there is an Elastic Fabric Adapter, with a driver or without.
+/// Returns whether there is an Elastic Fabric Adapter, with or without a driver.
 pub(super) fn has_efa(pack: &Pack) -> bool {
     !efa_devices(pack).is_empty() || cards(pack).iter().any(|card| card.family == Some(EFA))
 }
 
-/// Whether there is nothing else. What has no device yet counts only where nothing has one.
+/// Returns whether all RDMA devices are Elastic Fabric Adapters.
+///
+/// Cards without an RDMA device count only if no card has one.
 pub(super) fn is_efa_only(pack: &Pack) -> bool {
     let devices = pack.devices();
     if devices.is_empty() {
@@ -144,7 +147,8 @@ pub(super) fn is_efa_only(pack: &Pack) -> bool {
     efa_devices(pack).len() == devices.len()
 }
 
-/// Whether a module is loaded. One that is built in is not: what it offers tells.
+/// Returns whether a module is loaded. A built-in module counts as not loaded; the files that it
+/// provides show that it is there.
 pub(super) fn is_loaded(pack: &Pack, module: &str) -> Result<bool, Missing> {
     match pack.text(&format!("/sys/module/{module}/initstate")) {
         Ok(state) => Ok(state == "live"),
@@ -153,9 +157,9 @@ pub(super) fn is_loaded(pack: &Pack, module: &str) -> Result<bool, Missing> {
     }
 }
 
-/// Whether every card has its driver, and every driver its RDMA device.
+/// Checks that every card has a driver, and every driver has made an RDMA device.
 pub(super) fn drivers(pack: &Pack) -> Answer {
-    // An older pack has none of these, and a folder that cannot be read has its reason.
+    // An older pack has no PCI files. A folder that cannot be read has its reason recorded.
     let probe = pack.text(&format!("{PCI}/0000:00:00.0/vendor"));
     match (pack.text(PCI), probe) {
         (Err(missing @ Missing::Unreadable(_)), _) | (_, Err(missing @ Missing::NotRecorded)) => {
@@ -226,7 +230,7 @@ fn without_device(pack: &Pack, what: &str, driver: &str, card: &Card<'_>) -> Fin
     )
 }
 
-/// How a module is loaded.
+/// Adds the fixes that load a module.
 pub(super) fn loads(finding: Finding, module: &str) -> Finding {
     finding
         .fix(format!("modprobe {module}"))

@@ -1,4 +1,5 @@
-//! What control groups leave of a device: contexts (`hca_handle`) and everything made on them (`hca_object`).
+//! Checks the limits of control groups on a device: contexts (`hca_handle`) and the objects created
+//! on them (`hca_object`).
 
 use super::cards::no_device;
 use crate::finding::{Answer, Finding};
@@ -6,10 +7,11 @@ use crate::pack::{Missing, Pack};
 
 const OWN: &str = "/proc/self/cgroup";
 
-/// What one peer on one device takes, with room for a few more: queue pairs, completion queues, regions.
+/// The objects that one peer on one device needs, with some margin: queue pairs, completion queues,
+/// regions.
 const OBJECTS_MIN: u64 = 100;
 
-/// Whether a control group of this process limits RDMA.
+/// Checks whether a control group of this process limits RDMA.
 pub(super) fn cgroup(pack: &Pack) -> Answer {
     if pack.devices().is_empty() {
         return no_device(pack);
@@ -26,7 +28,8 @@ pub(super) fn cgroup(pack: &Pack) -> Answer {
                 let used = pack.text(&format!("{group}/rdma.current"));
                 findings.extend(limits.lines().filter_map(|line| limited(line, used.clone(), &file)));
             }
-            // The root has none. Where a group has none, RDMA is not controlled in it, nor in what is below.
+            // The root group has no such file. A group without one does not control RDMA, nor do
+            // the groups below it.
             Err(Missing::Absent) if *group == groups[0] => {}
             Err(Missing::Absent) => break,
             Err(missing) => findings.push(Finding::unread(&file, &missing)),
@@ -38,7 +41,8 @@ pub(super) fn cgroup(pack: &Pack) -> Answer {
     Answer::Findings(findings)
 }
 
-/// The folders of this process's group, from the root down to it. A limit above counts too.
+/// Returns the folders of this process's group, from the root down, because limits of parents apply
+/// too.
 fn folders(own: &str) -> Vec<String> {
     let line = |line: &str| {
         let (_, rest) = line.split_once(':')?;
@@ -47,7 +51,7 @@ fn folders(own: &str) -> Vec<String> {
         let is_ours = controllers.is_empty() || controllers.split(',').any(|name| name == "rdma");
         is_ours.then(|| (root, path.to_owned()))
     };
-    // The old hierarchy, with a line of its own, comes before the new one.
+    // cgroup v1 has a line of its own, before that of v2.
     let Some((root, path)) = own.lines().find_map(line) else { return Vec::new() };
     let mut folders = vec![root.to_owned()];
     for name in path.split('/').filter(|name| !name.is_empty() && *name != "..") {
@@ -56,7 +60,8 @@ fn folders(own: &str) -> Vec<String> {
     folders
 }
 
-/// `mlx5_0 hca_handle=2 hca_object=2000`: none where nothing in it is limited.
+/// Parses a line such as `mlx5_0 hca_handle=2 hca_object=2000`; returns `None` if it limits
+/// nothing.
 fn limited(line: &str, used: Result<&str, Missing>, file: &str) -> Option<Finding> {
     let mut words = line.split_whitespace();
     let device = words.next()?;

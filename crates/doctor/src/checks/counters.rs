@@ -1,4 +1,6 @@
-//! Counters of errors: what grows while nobody looks is a cable, a congested switch, or a peer that is gone.
+//! Checks the error counters of ports.
+//!
+//! A counter that grows on an idle host indicates a bad cable, a congested switch, or a lost peer.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +8,7 @@ use super::cards::no_device;
 use crate::finding::{Answer, Finding};
 use crate::pack::{Missing, Pack, Port};
 
-/// The counters of errors, and what each speaks of. All others count traffic, or what belongs to it.
+/// The error counters, and the fix for each. All other counters count traffic.
 const ERRORS: &[(&[&str], &str)] = &[
     (
         &[
@@ -69,7 +71,7 @@ const ERRORS: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Whether a counter of errors grows on each port.
+/// Checks whether an error counter of a port grows.
 pub(super) fn counters(pack: &Pack) -> Answer {
     const NO_PORTS: &str = "there is no RDMA device";
     match pack.probes().counters_growth.get() {
@@ -95,14 +97,14 @@ fn counters_of(pack: &Pack, port: &Port, growth: &BTreeMap<String, u64>) -> Find
     };
     let mut errors = of_errors("counters");
     errors.extend(of_errors("hw_counters"));
-    // A folder that could not be read is kept as a file.
+    // A folder that could not be read is recorded as a file.
     let folders = ["counters", "hw_counters"].map(|folder| port.path(folder));
     let unread =
         folders.iter().chain(errors.iter().map(|(path, _)| path)).find_map(|path| match pack.number(path) {
             Err(missing @ Missing::Unreadable(_)) => Some(missing.reason(path)),
             _ => None,
         });
-    // What was not read cannot be said to stand still.
+    // The growth of a counter that was not read is unknown.
     errors.retain(|(path, _)| pack.number(path).is_ok());
     if errors.is_empty() {
         return Finding::unknown(unread.unwrap_or_else(|| "the port has no counters of errors".to_owned()));
@@ -127,7 +129,7 @@ fn counters_of(pack: &Pack, port: &Port, growth: &BTreeMap<String, u64>) -> Find
     advice.into_iter().fold(finding, |finding, advice| finding.fix(advice))
 }
 
-/// What to do about a counter of errors; none where it is not one.
+/// Returns the fix for an error counter, or `None` if the counter does not count errors.
 fn advice(name: &str) -> Option<&'static str> {
     ERRORS.iter().find(|(names, _)| names.contains(&name)).map(|(_, advice)| *advice)
 }

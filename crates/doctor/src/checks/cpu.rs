@@ -1,4 +1,4 @@
-//! Processors: whether this process may run near the card, and whether they sleep too deeply.
+//! Checks the processors: whether this process may run near each card, and the frequency governor.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::pack::{Missing, Pack};
 const NODES: &str = "/sys/devices/system/node";
 const STATUS: &str = "/proc/self/status";
 
-/// Whether this process may run on the node that each card is at.
+/// Checks whether this process may run on the NUMA node of each card.
 pub(super) fn numa(pack: &Pack) -> Answer {
     let why_none = "no RDMA device is a PCI card";
     or_hidden(pack, Answer::of_each(cards(pack), why_none, |device| numa_of(pack, device).of(device)))
@@ -61,16 +61,16 @@ fn node_number(name: &str) -> Option<u32> {
     name.strip_prefix("node")?.parse().ok()
 }
 
-/// The CPUs that this process may run on.
+/// Returns the CPUs that this process may run on.
 fn allowed(pack: &Pack) -> Result<&str, Missing> {
     let line = pack.text(STATUS)?.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
     line.map(str::trim).ok_or_else(|| Missing::Unreadable("it has no line Cpus_allowed_list".to_owned()))
 }
 
-/// More than Linux can have.
+/// An upper bound on CPU numbers in Linux.
 const CPUS_MAX: u32 = 8192;
 
-/// `0-3,8-11`
+/// Parses a list of CPUs: `0-3,8-11`.
 fn cpu_list(text: &str) -> Option<Vec<u32>> {
     let mut cpus = Vec::new();
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -84,7 +84,7 @@ fn cpu_list(text: &str) -> Option<Vec<u32>> {
     Some(cpus)
 }
 
-/// Whether processors are held at their full speed.
+/// Checks whether the processors run at full speed.
 pub(super) fn governor(pack: &Pack) -> Answer {
     const CPUS: &str = "/sys/devices/system/cpu";
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();

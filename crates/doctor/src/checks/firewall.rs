@@ -1,4 +1,7 @@
-//! Packet filters. They see what the kernel sends: Soft-RoCE and the control connection, and nothing that a card sends by itself.
+//! Checks the packet filters of the kernel.
+//!
+//! They see the traffic of Soft-RoCE and of the control connection, but not packets that a card
+//! sends by itself.
 
 use super::cards::hidden;
 use super::wire::{Wire, wire};
@@ -9,7 +12,7 @@ use crate::probes::Chain;
 
 const RULES: &str = "nft list ruleset";
 
-/// Whether packets of RDMA, and of the control connection, are let through.
+/// Checks whether RoCE packets and the control connection are let through.
 pub(super) fn firewall(pack: &Pack) -> Answer {
     let wires: Vec<_> = pack.ports().iter().map(|port| wire(pack, port)).collect();
     let chains = match pack.probes().firewall.get() {

@@ -1,4 +1,4 @@
-//! GIDs: which of a port's would be used, why, and whether packets can leave by it.
+//! Checks the GIDs of a port: which one is chosen, why, and whether it can be used.
 
 use farreach_verbs::ah::{GidEntry, GidType, NetDevice};
 use farreach_verbs::gid::{Interface, Interfaces, NoGid, choose};
@@ -8,7 +8,7 @@ use crate::finding::{Answer, Finding};
 use crate::pack::{Missing, Pack};
 use crate::survey::driver;
 
-/// Which GID would be chosen, and what is said against the others.
+/// Checks which GID is chosen, and why the others are not.
 pub(super) fn gids(pack: &Pack) -> Answer {
     each_port(
         pack,
@@ -22,7 +22,7 @@ pub(super) fn gids(pack: &Pack) -> Answer {
     )
 }
 
-/// On RoCE a GID is an address of a net device.
+/// Checks a RoCE port, where a GID is an address of a net device.
 fn roce(pack: &Pack, it: &WiredPort, table: &[GidEntry]) -> Finding {
     let here = match interfaces(pack) {
         Ok(here) => here,
@@ -59,7 +59,7 @@ fn no_gid(none: &NoGid) -> String {
     format!("no GID can be used: {}", losers.join("; "))
 }
 
-/// Elsewhere it is a name that the fabric knows the port by, and any serves.
+/// Checks any other port. There a GID is a name of the port in the fabric, and any GID can be used.
 fn elsewhere(pack: &Pack, it: &WiredPort, table: &[GidEntry]) -> Finding {
     let finding = match table.first() {
         Some(entry) => Finding::pass(format!("GID {} {}", entry.index, entry.gid)),
@@ -80,7 +80,7 @@ fn load_anew(module: &str) -> String {
     format!("modprobe -r {module}; modprobe {module}")
 }
 
-/// Whether the net device of each GID is in this network namespace.
+/// Checks whether the net device of each GID is in this network namespace.
 pub(super) fn namespace(pack: &Pack) -> Answer {
     each_of(pack.ports(), pack, Wire::is_roce, "no port speaks RoCE", |it| {
         let found = match (table(pack, it), interfaces(pack)) {
@@ -127,7 +127,7 @@ fn interfaces(pack: &Pack) -> Result<Interfaces, &str> {
     Ok(all.map(copy).collect())
 }
 
-/// The filled places of a port's GID table.
+/// Returns the filled entries of a port's GID table.
 fn table(pack: &Pack, it: &WiredPort) -> Result<Vec<GidEntry>, (String, Missing)> {
     let folder = it.port.path("gids");
     let mut table = Vec::new();
@@ -135,7 +135,7 @@ fn table(pack: &Pack, it: &WiredPort) -> Result<Vec<GidEntry>, (String, Missing)
         pack.names(&folder).into_iter().filter_map(|name| name.parse().ok()).collect();
     indices.sort_unstable();
     if indices.is_empty() {
-        // A folder that was not to be read is kept as a file.
+        // A folder that could not be read is recorded as a file.
         match pack.text(&folder) {
             Err(missing @ Missing::Unreadable(_)) => return Err((folder, missing)),
             _ => return Ok(table),
@@ -153,7 +153,7 @@ fn table(pack: &Pack, it: &WiredPort) -> Result<Vec<GidEntry>, (String, Missing)
             _ => GidType::Ib,
         };
         let name = pack.text(&it.port.path(&format!("gid_attrs/ndevs/{index}")));
-        // Its number is told by no file, and nobody asks for it here.
+        // No file states the interface index, and nothing here needs it.
         let net_device = name.ok().map(|name| NetDevice { index: 0, name: Some(name.to_owned()) });
         table.push(GidEntry::new(index, gid, gid_type, net_device));
     }

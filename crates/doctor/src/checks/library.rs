@@ -1,4 +1,5 @@
-//! What the two libraries say: devices, providers, what is left of a card, and whether bytes arrive.
+//! Checks the answers of the two libraries: devices, providers, the resources left on a card, and
+//! whether transfers work.
 
 use std::collections::BTreeSet;
 
@@ -19,12 +20,13 @@ const EFA_INSTALLER: &str = "install Amazon's libfabric: \
                              curl -O https://efa-installer.amazonaws.com/aws-efa-installer-latest.tar.gz, unpack, \
                              ./efa_installer.sh -y; or a libfabric that is built with efa";
 
-/// Whether the library itself is missing, in the words of the one that would have opened it: not known is something else.
+/// Returns whether the reason is that the library is not installed, by the message of the loader.
+/// Any other reason means that the answer is unknown.
 fn is_missing(reason: &str, soname: &str) -> bool {
     reason.contains(&format!("cannot open {soname}"))
 }
 
-/// Whether libibverbs has every device that the kernel has.
+/// Checks whether libibverbs lists every device of the kernel.
 pub(super) fn provider(pack: &Pack) -> Answer {
     const SOURCE: &str = "ibv_get_device_list";
     let devices = pack.devices();
@@ -47,7 +49,7 @@ fn listed(pack: &Pack, verbs: &Verbs, device: &str) -> Finding {
     let driver = driver.as_deref().unwrap_or("its driver");
     match verbs.devices.get(device) {
         Some(VerbsDevice { error: None, .. }) => Finding::pass("libibverbs lists and opens it"),
-        // A node that does not open is told by its own check.
+        // The check of nodes reports a node that does not open.
         _ if opens(pack, device) == Some(false) => Finding::unknown("its node does not open"),
         Some(VerbsDevice { error: Some(error), .. }) => {
             Finding::fail(format!("libibverbs lists it, and cannot open it: {error}")).fix(format!(
@@ -58,7 +60,7 @@ fn listed(pack: &Pack, verbs: &Verbs, device: &str) -> Finding {
     }
 }
 
-/// A device without a provider library, or with one that does not take it.
+/// Makes the finding for a device whose provider library is missing or rejects it.
 fn unlisted(pack: &Pack, device: &str, driver: &str) -> Finding {
     let name = provider_name(driver);
     let file = format!("/etc/libibverbs.d/{name}.driver");
@@ -82,7 +84,7 @@ fn unlisted(pack: &Pack, device: &str, driver: &str) -> Finding {
         .fix_in("container", "install it inside: the one on the host is not seen")
 }
 
-/// What rdma-core calls the provider of a driver's devices.
+/// Returns rdma-core's name of the provider for a driver's devices.
 fn provider_name(driver: &str) -> &str {
     match driver {
         "mlx4_core" => "mlx4",
@@ -94,7 +96,7 @@ fn provider_name(driver: &str) -> &str {
     }
 }
 
-/// One finding for each device that libibverbs opens.
+/// Makes one finding for each device. `look` judges those that libibverbs opened.
 fn of_each_opened(pack: &Pack, source: &str, mut look: impl FnMut(&str, &VerbsDevice) -> Finding) -> Answer {
     match pack.probes().verbs.get() {
         _ if pack.devices().is_empty() => no_device(pack),
@@ -110,7 +112,7 @@ fn of_each_opened(pack: &Pack, source: &str, mut look: impl FnMut(&str, &VerbsDe
     }
 }
 
-/// Whether memory may be given to a card by a process that forks.
+/// Checks whether a process may fork while its memory is registered.
 pub(super) fn fork(pack: &Pack) -> Answer {
     const SOURCE: &str = "netlink RDMA_NLDEV_CMD_SYS_GET, copy on fork";
     if pack.devices().is_empty() {
@@ -130,7 +132,7 @@ pub(super) fn fork(pack: &Pack) -> Answer {
     finding.read(SOURCE).into()
 }
 
-/// How many queue pairs are left of each device.
+/// Checks how many queue pairs are left on each device.
 pub(super) fn queue_pairs(pack: &Pack) -> Answer {
     of_each_opened(pack, "netlink RDMA_NLDEV_CMD_RES_GET, ibv_query_device", |name, device| {
         let max = device.queue_pairs_max;
@@ -156,7 +158,7 @@ pub(super) fn queue_pairs(pack: &Pack) -> Answer {
     })
 }
 
-/// How much memory a card has of its own.
+/// Reports how much on-chip memory each card has.
 pub(super) fn on_chip_memory(pack: &Pack) -> Answer {
     of_each_opened(pack, "ibv_query_device_ex", |_, device| match device.on_chip_memory_bytes {
         0 => Finding::pass("none, as on most cards; nothing needs it"),
@@ -164,7 +166,7 @@ pub(super) fn on_chip_memory(pack: &Pack) -> Answer {
     })
 }
 
-/// Whether libfabric is there, and what it offers.
+/// Checks whether libfabric is installed, and which providers it has.
 pub(super) fn libfabric(pack: &Pack) -> Answer {
     const SOURCE: &str = "fi_getinfo";
     let finding = match pack.probes().fabric.get() {
@@ -190,10 +192,10 @@ pub(super) fn libfabric(pack: &Pack) -> Answer {
     finding.read(SOURCE).into()
 }
 
-/// Whether libfabric has every Elastic Fabric Adapter.
+/// Checks whether libfabric lists every Elastic Fabric Adapter.
 pub(super) fn efa(pack: &Pack) -> Answer {
     const SOURCE: &str = "fi_getinfo of the provider efa";
-    /// What no host tells of itself.
+    /// Nothing on the host itself shows the rules of its security group.
     const SECURITY_GROUP: &str = "whether the security group lets traffic of its own members in and out shows only \
                                   between two hosts: farreach doctor PEER";
     if !has_efa(pack) {
@@ -225,7 +227,7 @@ pub(super) fn efa(pack: &Pack) -> Answer {
     }
 }
 
-/// Whether bytes really arrive, over each rail from this host to itself.
+/// Checks whether transfers work over each rail from this host to itself.
 pub(super) fn transfer(pack: &Pack) -> Answer {
     const SOURCE: &str = "a transfer from this host to itself";
     const WHY_NONE: &str = "there is no rail: no card, and no libfabric";
@@ -236,7 +238,8 @@ pub(super) fn transfer(pack: &Pack) -> Answer {
         Ok(trials) => trials,
         Err(reason) => return Finding::unknown(reason).read(SOURCE).into(),
     };
-    // An EFA is a rail of libfabric's, and none of its own name. What is another's need not work here.
+    // An EFA is a rail of libfabric under another name. A device of another namespace need not work
+    // here.
     let efa = efa_devices(pack);
     let anothers = pack.ports().into_iter().filter(|port| is_anothers(pack, port));
     let anothers: Vec<&str> = anothers.map(|port| port.device).collect();
@@ -259,7 +262,8 @@ pub(super) fn transfer(pack: &Pack) -> Answer {
     Answer::of_each(findings, WHY_NONE, |finding| finding.read(SOURCE))
 }
 
-/// Those that the kernel shows, and those that only libibverbs knows of: /sys may be closed.
+/// Returns the devices of the kernel, and those that only libibverbs lists, because /sys may be
+/// unreadable.
 fn all_devices(pack: &Pack) -> BTreeSet<&str> {
     let mut all: BTreeSet<&str> = pack.devices().into_iter().collect();
     if let Ok(verbs) = pack.probes().verbs.get() {

@@ -1,6 +1,8 @@
-//! What keeps RoCE from losing packets: pauses by priority, marks of congestion, and the way a packet gets its priority.
+//! Checks the settings that keep RoCE lossless: priority flow control (PFC), congestion
+//! notification (ECN), and the mapping of packets to priorities.
 //!
-//! Of cards only: Soft-RoCE packets are ordinary ones of the kernel, and InfiniBand has credits.
+//! These checks cover cards only: Soft-RoCE sends ordinary packets of the kernel, and InfiniBand
+//! has credits.
 
 use super::wire::{Wire, WiredPort, each_port, net_device, net_devices};
 use crate::finding::{Answer, Finding};
@@ -10,26 +12,28 @@ use crate::survey::driver;
 
 const NO_CARD: &str = "no port is RoCE by a card";
 const DCB: &str = "DCB netlink";
-/// The paths are where it was read: in the words they would keep cards that are alike apart.
+/// The text has no path, so that findings of identical cards are equal and can be grouped. The path
+/// is in the finding's sources.
 const NOT_SHOWN: &str = "not to be seen here: only NVIDIA's own driver shows it";
 
 fn each_card(pack: &Pack, look: impl FnMut(&WiredPort) -> Finding) -> Answer {
     each_port(pack, |wire| wire == Wire::Roce, NO_CARD, look)
 }
 
-/// What data centre bridging says of a port, and of which net device.
+/// Returns the data centre bridging (DCB) settings of a port, and the net device they belong to.
 fn dcb<'a>(pack: &'a Pack, it: &WiredPort) -> Result<(&'a str, &'a Dcb), String> {
     let all = pack.probes().dcb.get()?;
     let names = net_devices(pack, &it.port);
     let told = names.iter().find_map(|name| all.get(*name).map(|dcb| (*name, dcb)));
     told.ok_or_else(|| match names.first() {
-        // Without its name, so that many cards of one driver are told of at once.
+        // The text has no device name, so that findings of cards with the same driver can be
+        // grouped.
         Some(_) => "the driver does not tell of data centre bridging".to_owned(),
         None => "the port has no net device here".to_owned(),
     })
 }
 
-/// Whether some priority is paused instead of dropped.
+/// Checks whether at least one priority is lossless.
 pub(super) fn pfc(pack: &Pack) -> Answer {
     each_card(pack, |it| pfc_of(pack, it))
 }
@@ -53,7 +57,8 @@ fn pfc_of(pack: &Pack, it: &WiredPort) -> Finding {
     finding.read(DCB)
 }
 
-/// Whether a packet's priority is taken from its DSCP, which survives routers and needs no VLAN.
+/// Checks whether a packet's priority is taken from its DSCP, which survives routers and needs no
+/// VLAN.
 pub(super) fn dscp_trust(pack: &Pack) -> Answer {
     each_card(pack, |it| {
         let (net, dcb) = match dcb(pack, it) {
@@ -73,7 +78,9 @@ pub(super) fn dscp_trust(pack: &Pack) -> Answer {
     })
 }
 
-/// The command by which a driver takes priorities from the DSCP: mlx5 does so as soon as its table has an entry for one, and knows no other way.
+/// Returns the command that makes a driver take priorities from the DSCP.
+///
+/// mlx5 does so as soon as its table has an entry for a DSCP, and supports no other way.
 fn trust_dscp(pack: &Pack, it: &WiredPort, net: &str, dcb: &Dcb) -> String {
     if driver(pack, it.port.device).as_deref() != Some("mlx5_core") {
         return format!("dcb apptrust set dev {net} order dscp");
@@ -82,7 +89,7 @@ fn trust_dscp(pack: &Pack, it: &WiredPort, net: &str, dcb: &Dcb) -> String {
     format!("dcb app add dev {net} dscp-prio {}:{priority}", usual_dscp(priority))
 }
 
-/// Whether senders are slowed before a switch drops.
+/// Checks whether senders are slowed down before a switch drops packets.
 pub(super) fn ecn(pack: &Pack) -> Answer {
     each_card(pack, |it| ecn_of(pack, it))
 }
@@ -114,7 +121,7 @@ fn ecn_of(pack: &Pack, it: &WiredPort) -> Finding {
     finding.read(format!("{folder}/roce_np/enable")).read(format!("{folder}/roce_rp/enable"))
 }
 
-/// The priorities that both notice marks and obey them.
+/// Returns the priorities for which ECN is enabled on both the notification and the reaction point.
 fn ecn_priorities(pack: &Pack, net: &str) -> Result<Vec<u8>, (String, Missing)> {
     let mut priorities = Vec::new();
     for priority in 0..8 {
@@ -130,7 +137,7 @@ fn ecn_priorities(pack: &Pack, net: &str) -> Result<Vec<u8>, (String, Missing)> 
     Ok(priorities)
 }
 
-/// Whether packets of programs that ask for nothing get the priority that is not dropped.
+/// Checks whether packets of programs that set no traffic class get a lossless priority.
 pub(super) fn traffic_class(pack: &Pack) -> Answer {
     each_card(pack, |it| traffic_class_of(pack, it))
 }
@@ -148,7 +155,7 @@ fn traffic_class_of(pack: &Pack, it: &WiredPort) -> Finding {
             return Finding::unknown(format!("\"{text}\"; which priority that is: {reason}")).read(path);
         }
     };
-    // Below the class for all there may be others, for single addresses.
+    // The lines that follow the global class are for single addresses.
     let class = text.lines().find_map(|line| line.strip_prefix("Global tclass=")?.trim().parse::<u8>().ok());
     let paused = list(&dcb.lossless_priorities);
     let set = format!("echo {} > {path}", lossless_class(dcb));
@@ -190,15 +197,17 @@ fn priority_of(dcb: &Dcb, dscp: u8) -> u8 {
     set.copied().unwrap_or(dscp >> 3)
 }
 
-/// A class whose packets are paused, and may be marked: 106 is DSCP 26, priority 3, with the lower bits for ECN.
+/// Returns a traffic class that is lossless and can be marked by ECN: 106 is DSCP 26, priority 3,
+/// with ECN in the lower bits.
 fn lossless_class(dcb: &Dcb) -> u8 {
-    // What people take for priority 3, and its like for the others, comes first.
+    // The conventional DSCP of a priority is preferred: 26 for priority 3.
     let usual = dcb.lossless_priorities.iter().map(|priority| usual_dscp(*priority));
     let dscp = usual.chain(0..64).find(|dscp| dcb.lossless_priorities.contains(&priority_of(dcb, *dscp)));
     (dscp.unwrap_or_default() << 2) + 2
 }
 
-/// 26 for priority 3, which is what people take, and its like for the others. There are eight priorities, whatever a pack says.
+/// Returns the conventional DSCP of a priority: 26 for priority 3, and likewise for the others. The
+/// mask guards against packs with a priority above 7.
 fn usual_dscp(priority: u8) -> u8 {
     ((priority & 7) << 3) + 2
 }

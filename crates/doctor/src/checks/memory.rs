@@ -1,4 +1,4 @@
-//! Memory: how much of it may be locked and mapped, and in what pages.
+//! Checks memory: the limits on locked and mapped memory, and the page sizes.
 
 use super::cards::{NO_DEVICE, has_efa, has_rdma};
 use crate::figures;
@@ -9,16 +9,16 @@ const LIMITS: &str = "/proc/self/limits";
 const STATUS: &str = "/proc/self/status";
 const UID_MAP: &str = "/proc/self/uid_map";
 
-/// Less than this holds the queues of a card and little else.
+/// A lower limit holds the queues of a card and little else.
 const LOCKED_BYTES_MIN: u64 = 64 << 20;
 
-/// What Amazon asks for, and what a program that moves models or caches registers.
+/// The limit that Amazon asks for; enough for a program that registers models or caches.
 const LOCKED_BYTES_GOOD: u64 = 16 << 30;
 
-/// What is registered for a trial.
+/// The size of the trial registration.
 const TRIAL_BYTES: u64 = 1 << 20;
 
-/// How much memory may be locked.
+/// Checks how much memory may be locked.
 pub(super) fn memlock(pack: &Pack) -> Answer {
     if !has_rdma(pack) {
         return Answer::DoesNotApply(format!("{NO_DEVICE}: tcp locks no memory"));
@@ -30,7 +30,8 @@ pub(super) fn memlock(pack: &Pack) -> Answer {
     Answer::Findings(findings)
 }
 
-/// The devices that refuse memory: what they say counts more than any limit.
+/// Returns a finding for each device that refused the trial registration. This evidence takes
+/// precedence over the limit.
 fn refused(pack: &Pack) -> Vec<Finding> {
     let Ok(verbs) = pack.probes().verbs.get() else { return Vec::new() };
     let limit = limit(pack);
@@ -40,7 +41,7 @@ fn refused(pack: &Pack) -> Vec<Finding> {
         };
         let is_lifted = matches!(lifts_limits(pack), Ok(true));
         match &limit {
-            // What the library says at length is that.
+            // The library's longer message means the same.
             Ok(Limit::Bytes(bytes)) if *bytes < TRIAL_BYTES && !is_lifted => raises(fails(format!(
                 "{} may be locked, and 1 MiB could not be registered",
                 figures::size(*bytes)
@@ -65,12 +66,13 @@ fn refused(pack: &Pack) -> Vec<Finding> {
     trials.map(refusal).collect()
 }
 
-/// Whether an error is one that a limit on locked memory leads to: the kernel then says ENOMEM.
+/// Returns whether an error can come from the limit on locked memory: the kernel then returns
+/// ENOMEM.
 fn is_of_memory(error: &str) -> bool {
     ["ENOMEM", "Cannot allocate memory", "locked in memory"].iter().any(|words| error.contains(words))
 }
 
-/// What to do where no limit on locked memory is in the way.
+/// Adds the fixes for a refusal that the limit on locked memory does not explain.
 fn not_by_limit(finding: Finding) -> Finding {
     finding.fix("dmesg | tail: the driver tells why").fix(
         "see the check cgroup: a control group that has no objects left for the device refuses memory, too",
@@ -107,7 +109,7 @@ fn locked(pack: &Pack) -> Finding {
     }
 }
 
-/// How a limit is raised, wherever it was set.
+/// Adds the fixes that raise the limit, for each place where it can be set.
 fn raises(finding: Finding) -> Finding {
     finding
         .fix_in("this shell", "ulimit -l unlimited (as root, or up to the hard limit)")
@@ -122,7 +124,7 @@ enum Limit {
     Bytes(u64),
 }
 
-/// The soft limit, which is the one that counts.
+/// Returns the soft limit, which is the one that the kernel enforces.
 fn limit(pack: &Pack) -> Result<Limit, Missing> {
     let line = pack.text(LIMITS)?.lines().find_map(|line| line.strip_prefix("Max locked memory"));
     match line.and_then(|line| line.split_whitespace().next()) {
@@ -135,7 +137,8 @@ fn limit(pack: &Pack) -> Result<Limit, Missing> {
     }
 }
 
-/// Whether this process has CAP_IPC_LOCK where the kernel asks for it: the capability of a user namespace is none.
+/// Returns whether this process has CAP_IPC_LOCK in the initial user namespace. In another user
+/// namespace the capability does not lift the limit.
 fn lifts_limits(pack: &Pack) -> Result<bool, (&'static str, Missing)> {
     const CAP_IPC_LOCK: u32 = 14;
     let status = pack.text(STATUS).map_err(|missing| (STATUS, missing))?;
@@ -149,10 +152,10 @@ fn lifts_limits(pack: &Pack) -> Result<bool, (&'static str, Missing)> {
     Ok(map.split_whitespace().eq(["0", "0", "4294967295"]))
 }
 
-/// How many mappings a process may have.
+/// Checks how many mappings a process may have.
 pub(super) fn maps(pack: &Pack) -> Answer {
     const MAX_MAP_COUNT: &str = "/proc/sys/vm/max_map_count";
-    /// The kernel's own default.
+    /// The default of the kernel.
     const COUNT_MIN: u64 = 65_530;
     match pack.number(MAX_MAP_COUNT) {
         Ok(count) if count < COUNT_MIN => Finding::warn(format!(
@@ -170,10 +173,10 @@ pub(super) fn maps(pack: &Pack) -> Answer {
 
 const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages";
 
-/// What libfabric's efa takes for the pools of one core.
+/// The memory that libfabric's efa provider needs for the pools of one core.
 const EFA_BYTES_PER_CORE: u64 = 110_000_000;
 
-/// Whether there are huge pages.
+/// Checks whether huge pages are reserved.
 pub(super) fn huge_pages(pack: &Pack) -> Answer {
     if !has_rdma(pack) {
         return Answer::DoesNotApply(NO_DEVICE.to_owned());
@@ -218,7 +221,7 @@ fn pages(pack: &Pack, reserved: u64, free: u64) -> Finding {
     } else {
         (1, String::new())
     };
-    // A gigabyte is what a first try needs.
+    // 1 GiB is enough for a first try.
     let pages = needed.max(1 << 30).div_ceil(2 << 20);
     let reserve = |finding: Finding| {
         finding
@@ -243,7 +246,7 @@ fn pages(pack: &Pack, reserved: u64, free: u64) -> Finding {
     }
 }
 
-/// How many cores a list such as `0-3,8` has.
+/// Returns the number of cores in a list such as `0-3,8`.
 fn cores(list: &str) -> Option<u64> {
     let count = |part: &str| match part.split_once('-') {
         Some((first, last)) => last.parse::<u64>().ok()?.checked_sub(first.parse().ok()?)?.checked_add(1),

@@ -1,7 +1,11 @@
-//! The table of checks. To add one: write a function of a [`Pack`] in the file of its subject, give it a row here, and say in
-//! tests/packs how a host looks on which it passes, fails, and cannot tell: a test asks for all three.
+//! The table of checks.
 //!
-//! A check looks at nothing but the pack. What it needs is put there by `collect`: a file by its pattern in `collect/patterns.rs`.
+//! To add a check, write a function of a [`Pack`] in the file of its subject, and add a row here.
+//! Then add to tests/packs hosts on which it passes, fails, and cannot tell: a test requires all
+//! three.
+//!
+//! A check reads nothing but the pack. `collect` puts the data there: a file is collected if a
+//! pattern in `collect/patterns.rs` matches it.
 
 mod cards;
 mod cgroup;
@@ -23,7 +27,7 @@ use crate::finding::{Answer, Verdict};
 use crate::pack::Pack;
 use crate::report::{CheckReport, HostReport, NotHere};
 
-/// One question to a host.
+/// One question about a host.
 #[derive(Debug)]
 pub struct Check {
     name: &'static str,
@@ -32,23 +36,24 @@ pub struct Check {
 }
 
 impl Check {
-    /// What it is called, in JSON and on the screen.
+    /// Returns the name of the check, in JSON and on the screen.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Why it matters, in one sentence.
+    /// Returns why the check matters, in one sentence.
     pub fn why(&self) -> &'static str {
         self.why
     }
 
-    /// Judges a host by its pack.
+    /// Runs the check on a host's pack.
     pub fn run(&self, pack: &Pack) -> Answer {
         (self.look)(pack)
     }
 }
 
-/// All checks, from the kernel up to the wire: who reads from the top finds what is missing first.
+/// Returns all checks, ordered from the kernel up to the wire, so that the most basic problem comes
+/// first.
 pub fn all() -> &'static [Check] {
     CHECKS
 }
@@ -256,12 +261,12 @@ mod tests {
         include_str!("../../tests/packs/soft-roce.json"),
     ];
 
-    /// Runs every check; false where one panics.
+    /// Runs every check; returns `false` if one panics.
     fn is_borne(pack: &Pack) -> bool {
         panic::catch_unwind(|| CHECKS.iter().for_each(|check| drop(check.run(pack)))).is_ok()
     }
 
-    /// Each number in a text, replaced.
+    /// Replaces each number in a text.
     fn renumbered(text: &str, number: &str) -> String {
         let mut out = String::new();
         let mut letters = text.chars().peekable();
@@ -297,7 +302,7 @@ mod tests {
         assert!(tried > 500, "{tried}");
     }
 
-    /// The places of all numbers.
+    /// Collects the JSON pointers of all numbers.
     fn numbers(value: &Value, at: &str, found: &mut Vec<String>) {
         match value {
             Value::Number(_) => found.push(at.to_owned()),
@@ -321,7 +326,7 @@ mod tests {
             numbers(&whole["probes"], "/probes", &mut places);
             assert!(!places.is_empty());
             for place in places {
-                // The largest that its type takes.
+                // The largest value that its type accepts.
                 let sizes = [u64::MAX, u32::MAX.into(), u8::MAX.into()];
                 let packs = sizes.map(|size| {
                     let mut strange = whole.clone();

@@ -1,12 +1,12 @@
-//! The card's way to memory and to other cards: its link, the IOMMU, and what bridges do on the way.
+//! Checks the path from a card to memory and to other cards: PCI link, IOMMU and bridges.
 
 use super::wire::{cards, device_path, no_cards, or_hidden, pci_address};
 use crate::finding::{Answer, Finding};
 use crate::pack::{Missing, Pack};
 
-/// Whether the link to each card is as wide and as fast as both ends could have it.
+/// Checks whether the link of each card has the width and speed that both ends support.
 pub(super) fn link(pack: &Pack) -> Answer {
-    // Only PCI Express has these files.
+    // Only PCI Express devices have these files.
     let has_link =
         |device: &&str| pack.text(&device_path(device, "device/max_link_width")) != Err(Missing::Absent);
     let linked = cards(pack).into_iter().filter(has_link);
@@ -55,18 +55,18 @@ fn link_of(pack: &Pack, device: &str) -> Finding {
         .fold(finding, |finding, file| finding.read(path(file)))
 }
 
-/// 0 and 255 stand for what is not known.
+/// Parses a number of lanes. The kernel reports 0 or 255 if it is not known.
 fn lanes(text: &str) -> Option<u32> {
     text.parse().ok().filter(|lanes| (1..=32).contains(lanes))
 }
 
-/// `16.0 GT/s PCIe` in tenths.
+/// Parses `16.0 GT/s PCIe`, in tenths of GT/s.
 fn transfers(text: &str) -> Option<u64> {
     let number: f64 = text.split_once(" GT/s")?.0.parse().ok()?;
     Some((number * 10.0) as u64)
 }
 
-/// Whether the IOMMU translates each address that a card uses.
+/// Checks whether the IOMMU translates the addresses that a card uses.
 pub(super) fn iommu(pack: &Pack) -> Answer {
     let why_none = "no RDMA device is a PCI card";
     or_hidden(pack, Answer::of_each(cards(pack), why_none, |device| iommu_of(pack, device).of(device)))
@@ -97,7 +97,7 @@ fn iommu_of(pack: &Pack, device: &str) -> Finding {
     finding.read(path)
 }
 
-/// What the boot says, where the group itself does not tell.
+/// Makes the finding from the kernel's command line if the type of the group is not known.
 fn without_type(pack: &Pack, path: &str, missing: &Missing) -> Finding {
     const BOOT: &str = "/proc/cmdline";
     match pack.text(BOOT) {
@@ -108,7 +108,7 @@ fn without_type(pack: &Pack, path: &str, missing: &Missing) -> Finding {
     }
 }
 
-/// Whether bridges send what one card sends to another all the way up to the root.
+/// Checks whether bridges redirect traffic between two cards to the root complex.
 pub(super) fn acs(pack: &Pack) -> Answer {
     const CAPABILITY: &str = "PCI config, extended capability 0x0d";
     if cards(pack).is_empty() {
@@ -135,7 +135,7 @@ pub(super) fn acs(pack: &Pack) -> Answer {
                 "{} sends everything up to the root: what goes between a card and {peer} takes the long way",
                 detours.join(", ")
             ))
-            // It is what keeps a virtual machine's card from the memory of the others.
+            // ACS isolates a virtual machine's card from the memory of others.
             .fix_in(
                 "where no virtual machine has a card, until the next boot",
                 turn_off.collect::<Vec<_>>().join("; "),
@@ -146,13 +146,13 @@ pub(super) fn acs(pack: &Pack) -> Answer {
     finding.read(CAPABILITY).into()
 }
 
-/// A card that others talk to without the processor: a GPU, an accelerator.
+/// Returns a card that other cards access without the processor: a GPU or an accelerator.
 fn peer_card(pack: &Pack) -> Option<String> {
     const DEVICES: &str = "/sys/bus/pci/devices";
     let is_peer = |address: &&str| {
         let of = |file: &str| pack.text(&format!("{DEVICES}/{address}/{file}")).unwrap_or_default();
         let is_maker = matches!(of("vendor"), "0x10de" | "0x1002");
-        // Display and 3D controllers of those who make GPUs, and accelerators of anybody.
+        // Display and 3D controllers of GPU vendors, and accelerators of any vendor.
         (of("class").starts_with("0x03") && is_maker) || of("class").starts_with("0x12")
     };
     pack.names(DEVICES).into_iter().find(is_peer).map(|address| format!("the GPU {address}"))

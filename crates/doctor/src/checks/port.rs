@@ -1,4 +1,4 @@
-//! Ports: whether they are up, how fast, and how large their packets are.
+//! Checks the ports: their state, rate and MTU.
 
 use super::cards::no_device;
 use super::wire::{Wire, WiredPort, each_port, is_anothers, net_device, pci_address, wire};
@@ -7,7 +7,7 @@ use crate::pack::{Pack, Port};
 
 const NO_PORTS: &str = "there is no RDMA device";
 
-/// Whether each port is active.
+/// Checks whether each port is active.
 pub(super) fn port(pack: &Pack) -> Answer {
     match pack.ports() {
         ports if ports.is_empty() => no_device(pack),
@@ -32,7 +32,7 @@ fn state(pack: &Pack, port: &Port) -> Finding {
     if state == "ACTIVE" { finding } else { why_down(pack, port, wire, state, physical, finding) }
 }
 
-/// What to do about a port that is not active.
+/// Adds the cause and the fixes for a port that is not active.
 fn why_down(
     pack: &Pack,
     port: &Port,
@@ -55,7 +55,7 @@ fn why_down(
         }
         (Wire::InfiniBand, ..) => {
             tell("no signal from the other end");
-            // The tool takes the one name as well as the other.
+            // The tool accepts either name.
             let card = pci_address(pack, port.device).unwrap_or(port.device);
             finding.fix(format!(
                 "check the cable, its transceivers, and the switch's port: mlxlink -d {card} -m tells more"
@@ -68,7 +68,10 @@ fn why_down(
     }
 }
 
-/// Drivers of cards call each port disabled that is not active, also one without a cable: its net device tells. Soft-RoCE means what it says.
+/// Adds the cause and the fixes for an Ethernet port that is not active.
+///
+/// Card drivers report every inactive port as disabled, even one without a cable, so the state of
+/// its net device decides. For Soft-RoCE the reported state is correct.
 fn ethernet_down(pack: &Pack, port: &Port, wire: Wire, physical: &str, mut finding: Finding) -> Finding {
     let net = net_device(pack, port);
     let mut tell = |words: &str| finding.found = format!("{}: its net device {net} {words}", finding.found);
@@ -98,22 +101,22 @@ fn ethernet_down(pack: &Pack, port: &Port, wire: Wire, physical: &str, mut findi
     .read("getifaddrs")
 }
 
-/// Whether a net device is switched on; none where that is not known.
+/// Returns whether a net device is up, or `None` if that is not known.
 fn is_up(pack: &Pack, net: &str) -> Option<bool> {
     let all = pack.probes().interfaces.get().ok()?;
     all.iter().find(|interface| interface.name == net).map(|interface| interface.is_up)
 }
 
-/// `4: ACTIVE` without its number.
+/// Returns a state such as `4: ACTIVE` without its number.
 fn words_of(text: &str) -> &str {
     text.split_once(": ").map_or(text, |(_, words)| words)
 }
 
-/// How fast each port is, against what it could be.
+/// Checks whether each port runs at the rate that it could have.
 pub(super) fn rate(pack: &Pack) -> Answer {
     let fastest = |wanted: Wire| {
         let same = pack.ports().into_iter().filter(|port| wire(pack, port).is_ok_and(|wire| wire == wanted));
-        // Of a port that is down, drivers tell a rate that it never had.
+        // For a port that is down, drivers report a rate that it never had.
         let compared = same.filter(|port| is_active(pack, port) && !is_anothers(pack, port));
         compared.filter_map(|port| Rate::of(pack.text(&port.path("rate")).ok()?)).map(|rate| rate.gbits).max()
     };
@@ -157,10 +160,10 @@ fn rate_of(pack: &Pack, it: &WiredPort, fastest: Option<u64>) -> Finding {
     finding.read(path)
 }
 
-/// Four lanes of the first InfiniBand: what a bad cable ends with.
+/// 4X SDR, the first InfiniBand rate. A link with a bad cable may fall back to it.
 const SDR_GBITS: u64 = 10;
 
-/// `100 Gb/sec (4X EDR)`
+/// A parsed rate: `100 Gb/sec (4X EDR)`.
 struct Rate {
     gbits: u64,
     lanes: u32,
@@ -175,12 +178,13 @@ impl Rate {
     }
 }
 
-/// How large packets are, against what the net device lets through.
+/// Checks the MTU of each port against that of its net device.
 pub(super) fn mtu(pack: &Pack) -> Answer {
     each_port(pack, |_| true, NO_PORTS, |it| mtu_of(pack, it))
 }
 
-/// What RoCE adds to each packet at most, as the kernel counts it: GRH, UDP, BTH, XRC, atomic and ICRC headers.
+/// The upper bound of the RoCE headers, as the kernel counts it: GRH, UDP, BTH, XRC, atomic and
+/// ICRC.
 const ROCE_HEADERS_BYTES: u64 = 96;
 
 fn mtu_of(pack: &Pack, it: &WiredPort) -> Finding {
@@ -207,7 +211,7 @@ fn mtu_of(pack: &Pack, it: &WiredPort) -> Finding {
         Err(missing) => return Finding::unread(&path, &missing),
     };
     let found = format!("{active} bytes of {max}; {net} lets {net_mtu} through");
-    // Where the net device lets 4200 through, the largest packets fit; people write 9000.
+    // A net device MTU of 4200 is enough for the largest packets; 9000 is the customary value.
     let enlarge = |finding: Finding| {
         let here = finding.fix(format!("ip link set {net} mtu 9000"));
         here.fix_in("peer, switch", "the same, or more: what is between must let it through")
@@ -225,7 +229,10 @@ fn mtu_of(pack: &Pack, it: &WiredPort) -> Finding {
     finding.read(QUERY).read(path)
 }
 
-/// The subnet manager gives both ends of a link the smaller of what they take. Its partitions.conf has an MTU too, which is that of multicast groups.
+/// Makes the finding for an InfiniBand port below its largest MTU.
+///
+/// The subnet manager sets both ends of a link to the smaller of their MTUs. The MTU in its
+/// partitions.conf is that of multicast groups.
 fn infiniband_mtu(port: &Port, found: &str) -> Finding {
     let Port { device, number } = port;
     Finding::warn(format!("{found}: the other end of the cable takes no more, or was told to"))
@@ -235,7 +242,7 @@ fn infiniband_mtu(port: &Port, found: &str) -> Finding {
         .fix_in("on the switch", "raise the MTU of its port, and take the link down and up: its traffic stops meanwhile")
 }
 
-/// The active and the largest MTU of a port.
+/// Returns the active and the largest MTU of a port.
 fn verbs_mtus(pack: &Pack, port: &Port) -> Result<(u64, u64), String> {
     let verbs = pack.probes().verbs.get()?;
     let device = verbs.devices.get(port.device).ok_or("libibverbs does not list the device")?;

@@ -1,4 +1,6 @@
-//! Several RDMA net devices in one subnet: the kernel then answers and routes by whichever it likes, unless told otherwise.
+//! Checks several RDMA net devices in one subnet.
+//!
+//! By default the kernel may answer ARP and route through any of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -9,7 +11,7 @@ use crate::pack::{Missing, Pack};
 
 const ROUTES: &str = "/proc/net/route";
 
-/// Whether net devices that share a subnet are kept apart.
+/// Checks whether the settings keep net devices of one subnet apart.
 pub(super) fn routes(pack: &Pack) -> Answer {
     let mut names: BTreeSet<&str> = BTreeSet::new();
     for port in pack.ports() {
@@ -43,23 +45,23 @@ pub(super) fn routes(pack: &Pack) -> Answer {
     }
 }
 
-/// The subnet that a line of the routing table says is on a net device's own link.
+/// Returns the net device and the subnet of an on-link route, from a line of the routing table.
 fn on_link(line: &str) -> Option<(&str, (Ipv4Addr, u32))> {
-    // Iface Destination Gateway Flags RefCnt Use Metric Mask ...
+    // The columns: Iface Destination Gateway Flags RefCnt Use Metric Mask ...
     let words: Vec<&str> = line.split_whitespace().collect();
     let hex = |text: &str| u32::from_str_radix(text, 16).ok();
     let (destination, gateway, mask) = (hex(words.get(1)?)?, hex(words.get(2)?)?, hex(words.get(7)?)?);
-    // The bytes are those of the wire, read as a number of this machine.
+    // The file shows the bytes of the wire as one number in host order.
     let address = Ipv4Addr::from(destination.to_le_bytes());
     (gateway == 0 && mask != 0).then(|| (words[0], (address, mask.count_ones())))
 }
 
-/// What a setting of each net device must be.
+/// The required value of a setting of each net device.
 struct Setting {
     name: &'static str,
     is_well: fn(u64) -> bool,
     wanted: &'static str,
-    /// What comes of another value.
+    /// The consequence of any other value.
     otherwise: &'static str,
 }
 
@@ -84,7 +86,8 @@ const SETTINGS: &[Setting] = &[
     },
 ];
 
-/// One finding for each setting that is wrong: of many net devices one sentence for all would be a page.
+/// Makes one finding for each wrong setting, because one for all settings of many net devices would
+/// be too long.
 fn shared(pack: &Pack, (address, bits): (Ipv4Addr, u32), names: &[&str]) -> Vec<Finding> {
     let subnet = format!("{} share {address}/{bits}", names.join(" and "));
     let mut findings = Vec::new();
@@ -106,7 +109,7 @@ fn shared(pack: &Pack, (address, bits): (Ipv4Addr, u32), names: &[&str]) -> Vec<
     findings.into_iter().map(read).collect()
 }
 
-/// The net devices of which a setting is wrong, by its value.
+/// Returns the net devices with a wrong setting, by its value.
 fn wrong<'a>(
     pack: &Pack,
     setting: &Setting,
@@ -134,7 +137,7 @@ fn fault(
         format!("{name} of {of} is {value}")
     });
     let values: Vec<String> = values.collect();
-    // With slashes, because the name of a VLAN has a dot in it.
+    // With slashes, because the name of a VLAN contains a dot.
     let keys = wrong.values().flatten().map(|net| format!("net/ipv4/conf/{net}/{name}={wanted}"));
     let keys = keys.collect::<Vec<_>>().join(" ");
     (!wrong.is_empty()).then(|| {
@@ -145,7 +148,8 @@ fn fault(
     })
 }
 
-/// The kernel obeys the greater of a net device's own setting and that of all.
+/// Returns the effective setting: the kernel uses the greater of the device's value and that of
+/// `all`.
 fn effective(pack: &Pack, name: &str, setting: &str) -> Result<u64, (String, Missing)> {
     let of = |name: &str| {
         let path = format!("/proc/sys/net/ipv4/conf/{name}/{setting}");

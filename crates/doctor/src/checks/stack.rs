@@ -1,4 +1,4 @@
-//! What stands between this program and a device: kernel, modules, nodes, namespaces.
+//! Checks the software between a program and a device: kernel, modules, device nodes, namespaces.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::survey;
 
 const VERBS: &str = "/sys/class/infiniband_verbs";
 
-/// Whether the kernel speaks RDMA.
+/// Checks whether the kernel supports RDMA.
 pub(super) fn kernel(pack: &Pack) -> Answer {
     const NETLINK: &str = "socket(AF_NETLINK, NETLINK_RDMA)";
     let devices = pack.devices();
@@ -66,16 +66,17 @@ fn without_kernel_support(pack: &Pack, support: KernelSupport) -> Finding {
     .fix_in("without RDMA", TCP)
 }
 
-/// Whether user space gets at the devices, and at the connection manager.
+/// Checks whether user space can reach the devices and the connection manager.
 pub(super) fn modules(pack: &Pack) -> Answer {
-    // Where the kernel speaks RDMA a device may come any time: a software one by a command.
+    // A kernel with RDMA support may get a device at any time, such as a software device by a
+    // command.
     if !has_rdma(pack) && pack.probes().rdma_netlink.get() != Ok(&true) {
         return Answer::DoesNotApply(NO_DEVICE.to_owned());
     }
     let user_verbs = module(pack, "ib_uverbs", "/sys/class/infiniband_verbs/abi_version", |found| {
         Finding::fail(format!("{found}: no program gets at an RDMA device"))
     });
-    // An EFA has no connection manager, so nobody misses it there.
+    // EFA has no connection manager, so rdma_ucm is not needed.
     if is_efa_only(pack) {
         return user_verbs.into();
     }
@@ -87,7 +88,7 @@ pub(super) fn modules(pack: &Pack) -> Answer {
     Answer::Findings(vec![user_verbs, connection_manager])
 }
 
-/// `offers` is what the module makes, loaded or built in.
+/// Checks one module. `offers` is a file that the module provides, loaded or built in.
 fn module(pack: &Pack, name: &str, offers: &str, absent: impl Fn(String) -> Finding) -> Finding {
     let state = format!("/sys/module/{name}/initstate");
     match (pack.text(offers), is_loaded(pack, name)) {
@@ -102,7 +103,7 @@ fn module(pack: &Pack, name: &str, offers: &str, absent: impl Fn(String) -> Find
     .of(name)
 }
 
-/// Whether every device has its node, and this process may open it.
+/// Checks whether every device has a node that this process may open.
 pub(super) fn nodes(pack: &Pack) -> Answer {
     if pack.devices().is_empty() {
         return no_device(pack);
@@ -136,7 +137,7 @@ fn device_finding(opened: &BTreeMap<String, Option<String>>, device: &KernelDevi
     }
 }
 
-/// Whether this process may open the node of a device; none where that is not known.
+/// Returns whether this process may open the node of a device, or `None` if that is not known.
 pub(super) fn opens(pack: &Pack, device: &str) -> Option<bool> {
     let device = survey::kernel(pack).devices.into_iter().find(|it| it.name == device)?;
     match device.access {
@@ -146,7 +147,7 @@ pub(super) fn opens(pack: &Pack, device: &str) -> Option<bool> {
     }
 }
 
-/// `problem` makes what is said of a node that does not open.
+/// Checks one node. `problem` makes the finding for a node that does not open.
 fn node_finding(
     opened: &BTreeMap<String, Option<String>>,
     node: &str,
@@ -192,7 +193,7 @@ fn denied_by_mode(finding: Finding, path: &str, node: &str) -> Finding {
         .fix_in("container", "run as a user that may open it on the host, or --group-add its group")
 }
 
-/// Whether the devices are in this network namespace.
+/// Checks whether the devices are in this network namespace.
 pub(super) fn namespaces(pack: &Pack) -> Answer {
     const SOURCE: &str = "netlink RDMA_NLDEV_CMD_SYS_GET";
     if !has_rdma(pack) {
@@ -219,7 +220,7 @@ pub(super) fn namespaces(pack: &Pack) -> Answer {
     finding.read(SOURCE).into()
 }
 
-/// Whether cards can reach the memory of GPUs.
+/// Checks whether cards can access GPU memory.
 pub(super) fn gpu(pack: &Pack) -> Answer {
     if pack.devices().is_empty() {
         return no_device(pack);
@@ -275,7 +276,7 @@ fn amd(pack: &Pack) -> Finding {
     }
 }
 
-/// Whether the kernel is new enough to register what a GPU's driver exports.
+/// Returns whether the kernel is new enough to register dma-bufs exported by a GPU driver.
 fn takes_dma_buf(pack: &Pack) -> Result<bool, Finding> {
     const RELEASE: &str = "/proc/sys/kernel/osrelease";
     let release = pack.text(RELEASE).map_err(|missing| Finding::unread(RELEASE, &missing))?;

@@ -1,4 +1,4 @@
-//! What a subnet manager gives to InfiniBand ports: their addresses, and the partitions they are in.
+//! Checks the LIDs and partition keys that a subnet manager assigns to InfiniBand ports.
 
 use super::wire::{Wire, each_port};
 use crate::finding::{Answer, Finding};
@@ -6,7 +6,7 @@ use crate::pack::{Pack, Port};
 
 const NO_INFINIBAND: &str = "no port speaks InfiniBand";
 
-/// Whether a subnet manager has given each port its address.
+/// Checks whether a subnet manager has assigned each port its LID.
 pub(super) fn manager(pack: &Pack) -> Answer {
     each_port(pack, |wire| wire == Wire::InfiniBand, NO_INFINIBAND, |it| manager_of(pack, &it.port))
 }
@@ -29,10 +29,10 @@ fn manager_of(pack: &Pack, port: &Port) -> Finding {
     finding.read(own).read(theirs)
 }
 
-/// The bit of a partition key by which a port may talk to every member.
+/// The bit of a partition key that marks a full member, which may communicate with every member.
 const FULL_MEMBER: u64 = 0x8000;
 
-/// Whether each port is a full member of a partition.
+/// Checks whether each port is a full member of a partition.
 pub(super) fn partition_keys(pack: &Pack) -> Answer {
     each_port(pack, |wire| wire == Wire::InfiniBand, NO_INFINIBAND, |it| keys_of(pack, &it.port))
 }

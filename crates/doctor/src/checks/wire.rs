@@ -1,20 +1,21 @@
-//! What a port is made of: its wire, its net devices, its card. The checks of ports, networks and PCI ask here.
+//! Describes a port: its link layer, its net devices and its card. The checks of ports, networks
+//! and PCI use it.
 
 use super::cards::hidden;
 use crate::finding::{Answer, Finding};
 use crate::pack::{Missing, Pack, Port};
 
-/// What a port speaks.
+/// The protocol of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wire {
     InfiniBand,
-    /// RDMA over Ethernet, by a card.
+    /// RDMA over Ethernet, implemented by a card.
     Roce,
-    /// RDMA over Ethernet, by the kernel.
+    /// RDMA over Ethernet, implemented by the kernel.
     SoftRoce,
     /// RDMA over TCP.
     Iwarp,
-    /// Amazon's EFA calls its wire unspecified.
+    /// Amazon's EFA reports its link layer as unspecified.
     Unspecified,
 }
 
@@ -34,19 +35,19 @@ impl Wire {
     }
 }
 
-/// A port, and what it speaks.
+/// A port and its protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WiredPort<'a> {
     pub(super) port: Port<'a>,
     pub(super) wire: Wire,
 }
 
-/// What a port speaks; the file that tells, and why it does not.
+/// Returns the protocol of a port, or the file that could not be read and why.
 pub(super) fn wire(pack: &Pack, port: &Port) -> Result<Wire, (String, Missing)> {
     let path = port.path("link_layer");
     match pack.text(&path) {
         Ok("InfiniBand") => Ok(Wire::InfiniBand),
-        // Only Soft-RoCE devices have this file: the net device that they were made on.
+        // Only Soft-RoCE devices have the file `parent`: it names the net device beneath.
         Ok("Ethernet") if pack.text(&device_path(port.device, "parent")).is_ok() => Ok(Wire::SoftRoce),
         Ok("Ethernet") if is_rnic(pack, port.device) => Ok(Wire::Iwarp),
         Ok("Ethernet") => Ok(Wire::Roce),
@@ -55,7 +56,8 @@ pub(super) fn wire(pack: &Pack, port: &Port) -> Result<Wire, (String, Missing)> 
     }
 }
 
-/// One finding for each port that a check is for; `why_none` where there are none. Ports that are another's are not among them.
+/// Makes one finding for each port that a check is for, or `DoesNotApply(why_none)` if there is
+/// none. Ports whose net devices are in another network namespace are left out.
 pub(super) fn each_port(
     pack: &Pack,
     is_for: impl Fn(Wire) -> bool,
@@ -66,7 +68,7 @@ pub(super) fn each_port(
     each_of(ports, pack, is_for, why_none, look)
 }
 
-/// The same of these ports.
+/// Like [`each_port`], for these ports only.
 pub(super) fn each_of<'a>(
     ports: impl IntoIterator<Item = Port<'a>>,
     pack: &'a Pack,
@@ -76,13 +78,13 @@ pub(super) fn each_of<'a>(
 ) -> Answer {
     let findings = ports.into_iter().filter_map(|port| match wire(pack, &port) {
         Ok(wire) => is_for(wire).then(|| look(&WiredPort { port, wire }).of(port.words())),
-        // It may be one of them: it is not passed over.
+        // The port may be one that the check is for, so it is not left out.
         Err((path, missing)) => Some(Finding::unread(&path, &missing).of(port.words())),
     });
     or_hidden(pack, Answer::of_each(findings, why_none, |finding| finding))
 }
 
-/// That there is nothing to look at is not known where the devices are not to be seen.
+/// Replaces `DoesNotApply` if the devices are hidden: it is then unknown whether the check applies.
 pub(super) fn or_hidden(pack: &Pack, answer: Answer) -> Answer {
     match (&answer, hidden(pack)) {
         (Answer::DoesNotApply(_), Some(hidden)) => hidden.into(),
@@ -94,12 +96,13 @@ fn is_rnic(pack: &Pack, device: &str) -> bool {
     pack.text(&device_path(device, "node_type")).is_ok_and(|kind| kind.starts_with("4:"))
 }
 
-/// A file of a device's.
+/// Returns the path of one of a device's files.
 pub(super) fn device_path(device: &str, file: &str) -> String {
     format!("/sys/class/infiniband/{device}/{file}")
 }
 
-/// The net devices of a port, the card's own first, then those that its GIDs are of (a VLAN, a bond).
+/// Returns the net devices of a port: the card's own first, then those of its GIDs (a VLAN, a
+/// bond).
 pub(super) fn net_devices<'a>(pack: &'a Pack, port: &Port) -> Vec<&'a str> {
     let mut names: Vec<&str> = pack.text(&device_path(port.device, "parent")).ok().into_iter().collect();
     names.extend(pack.names(&device_path(port.device, "device/net")));
@@ -110,14 +113,18 @@ pub(super) fn net_devices<'a>(pack: &'a Pack, port: &Port) -> Vec<&'a str> {
     names
 }
 
-/// Whether a port's net devices are in another network namespace, while those of another port are here: hosts of many containers show every device in
-/// each. The check of namespaces tells of it, and the others have nothing to ask.
+/// Returns whether a port's net devices are in another network namespace, while those of another
+/// port are in this one.
+///
+/// Hosts of many containers show every device in each container. The check of namespaces reports
+/// such ports; the others skip them.
 pub(super) fn is_anothers(pack: &Pack, port: &Port) -> bool {
     is_away(pack, port) == Some(true)
         && pack.ports().iter().any(|other| other != port && is_away(pack, other) == Some(false))
 }
 
-/// Whether none of a port's net devices is here; none where it has none, or it is not known what is here.
+/// Returns whether none of a port's net devices is in this namespace; `None` if the port has no net
+/// device, or if the interfaces are not known.
 fn is_away(pack: &Pack, port: &Port) -> Option<bool> {
     let here = pack.probes().interfaces.get().ok()?;
     let names = net_devices(pack, port);
@@ -125,28 +132,28 @@ fn is_away(pack: &Pack, port: &Port) -> Option<bool> {
     (!names.is_empty()).then(|| !names.iter().any(is_here))
 }
 
-/// The first of a port's net devices, for a command; a word to fill in where there is none.
+/// Returns the first of a port's net devices, for use in a command; a placeholder if there is none.
 pub(super) fn net_device<'a>(pack: &'a Pack, port: &Port) -> &'a str {
     net_devices(pack, port).first().copied().unwrap_or("NETDEVICE")
 }
 
-/// The PCI address of a device's card; none where there is no card.
+/// Returns the PCI address of a device's card, or `None` if there is no card.
 pub(super) fn pci_address<'a>(pack: &'a Pack, device: &str) -> Option<&'a str> {
     // Older kernels link a Soft-RoCE device to the card of its net device.
     if pack.text(&device_path(device, "parent")).is_ok() {
         return None;
     }
     let name = pack.link_name(&device_path(device, "device")).ok()?;
-    // 0000:3b:00.0
+    // The form of a PCI address is 0000:3b:00.0.
     (name.split(':').count() == 3 && name.contains('.')).then_some(name)
 }
 
-/// The devices that are PCI cards.
+/// Returns the devices that are PCI cards.
 pub(super) fn cards(pack: &Pack) -> Vec<&str> {
     pack.devices().into_iter().filter(|device| pci_address(pack, device).is_some()).collect()
 }
 
-/// The answer of a check of cards, where there are none.
+/// Returns the answer of a check of cards when there are none.
 pub(super) fn no_cards(pack: &Pack) -> Answer {
     or_hidden(pack, Answer::DoesNotApply("no RDMA device is a PCI card".to_owned()))
 }

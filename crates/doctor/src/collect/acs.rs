@@ -1,4 +1,6 @@
-//! Access control services of the PCI bridges above each RDMA card: they can send what one card has for another up to the root and back.
+//! Reads the access control services (ACS) of the PCI bridges above each RDMA card.
+//!
+//! ACS can redirect traffic between two cards to the root complex and back.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,10 +9,10 @@ use std::path::Path;
 use super::sysfs::rdma_devices;
 use crate::probes::{Acs, Reading};
 
-/// Without the right to read all of it, the kernel gives this much.
+/// The bytes of config space that the kernel shows to unprivileged readers.
 const CONFIG_PUBLIC: usize = 64;
 
-/// Where PCI Express has its own capabilities; a bridge that has no such place has no such services.
+/// The offset of the PCI Express extended capabilities. A bridge without them has no ACS.
 const EXTENDED: usize = 256;
 
 const CAPABILITY_ACS: u16 = 0x0d;
@@ -18,7 +20,7 @@ const CONTROL: usize = 6;
 const REQUEST_REDIRECT: u16 = 1 << 2;
 const COMPLETION_REDIRECT: u16 = 1 << 3;
 
-/// By PCI address of the bridge; a bridge without such services is left out.
+/// Returns the settings by PCI address of the bridge. Bridges without ACS are left out.
 pub(super) fn read() -> Reading<BTreeMap<String, Acs>> {
     let mut found = BTreeMap::new();
     for device in rdma_devices() {
@@ -39,7 +41,8 @@ fn unread(bridge: &Path, why: &str) -> Reading<BTreeMap<String, Acs>> {
     Reading::Unread(format!("{}: {why}", bridge.join("config").display()))
 }
 
-/// `0000:3a:00.0`, if that is what the folder is called: others on the way are buses.
+/// Returns the name of a folder if it is a PCI address such as `0000:3a:00.0`. The other folders on
+/// the path are buses.
 fn address(folder: &Path) -> Option<String> {
     let name = folder.file_name()?.to_str()?;
     let is_address = name.rsplit_once('.').is_some_and(|(place, function)| {
@@ -51,7 +54,7 @@ fn address(folder: &Path) -> Option<String> {
 fn services(config: &[u8]) -> Option<Acs> {
     let half = |at: usize| Some(u16::from_le_bytes(config.get(at..at + 2)?.try_into().ok()?));
     let mut at = EXTENDED;
-    // Each capability takes eight bytes at least: there are no more than fit, however they are linked.
+    // Each capability takes at least eight bytes. This bounds the loop even if the list is cyclic.
     for _ in 0..(4096 - EXTENDED) / 8 {
         if half(at)? == CAPABILITY_ACS {
             let control = half(at + CONTROL)?;
@@ -60,7 +63,7 @@ fn services(config: &[u8]) -> Option<Acs> {
                 redirects_completions: control & COMPLETION_REDIRECT != 0,
             });
         }
-        // The place of the next one is in the upper 12 bits.
+        // The upper 12 bits hold the offset of the next capability.
         at = usize::from(half(at + 2)? >> 4);
         if at < EXTENDED {
             return None;
@@ -73,7 +76,7 @@ fn services(config: &[u8]) -> Option<Acs> {
 mod tests {
     use super::*;
 
-    /// An advanced error report at 0x100, and behind it what is asked for.
+    /// Config space with an advanced error report at 0x100, followed by this capability.
     fn config(capability: u16, control: u16) -> Vec<u8> {
         let mut bytes = vec![0; 4096];
         let mut put = |at: usize, value: u16| bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());

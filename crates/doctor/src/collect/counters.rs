@@ -1,4 +1,4 @@
-//! Which counters of a port grow while nobody does anything about it.
+//! Reads how much the counters of each port grow within a second.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use super::sysfs::{names_in, rdma_devices};
 use crate::probes::Reading;
 
-/// Between two looks.
+/// The time between two readings.
 const APART: Duration = Duration::from_secs(1);
 
-/// Looks twice, and takes about a second, unless there is nothing to look at.
+/// Reads the counters twice. Takes about a second if there are any.
 pub(super) fn growth() -> Reading<BTreeMap<String, u64>> {
     let before = look(rdma_devices().iter().map(AsRef::as_ref));
     if before.is_empty() {
@@ -40,11 +40,11 @@ fn look<'a>(devices: impl Iterator<Item = &'a Path>) -> BTreeMap<String, u64> {
     counters
 }
 
-/// One that shrinks was set back, and says nothing.
+/// Returns the growth of each counter. A counter that shrank was reset, and is left out.
 fn grown(before: &BTreeMap<String, u64>, after: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     let growth = |(path, now): (String, u64)| {
         let by = now.checked_sub(*before.get(&path)?)?;
-        // How long the kernel keeps what it has read is a setting among the counters.
+        // `lifespan` is a setting among the counters: how long the kernel caches their values.
         (by > 0 && !path.ends_with("/lifespan")).then_some((path, by))
     };
     after.into_iter().filter_map(growth).collect()

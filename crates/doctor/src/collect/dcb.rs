@@ -1,4 +1,5 @@
-//! Data centre bridging: which priorities are paused instead of dropped, and what a priority is taken from.
+//! Reads the data centre bridging (DCB) settings: lossless priorities, and what a packet's priority
+//! is taken from.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +11,7 @@ use super::netlink::{NetlinkError, ROUTE, Want, ask, attribute, attributes, pack
 use super::sysfs::{names_in, rdma_devices};
 use crate::probes::{Dcb, Reading};
 
-// linux/dcbnl.h and linux/rtnetlink.h
+// From linux/dcbnl.h and linux/rtnetlink.h.
 const RTM_GETDCB: u16 = 78;
 const CMD_IEEE_GET: u8 = 21;
 const ATTR_IFNAME: u16 = 1;
@@ -21,10 +22,11 @@ const APP_TRUST_TABLE: u16 = 11;
 const SELECTOR_DSCP: u8 = 5;
 const SELECTOR_PCP: u8 = 255;
 
-/// `struct dcbmsg`: the family of addresses, the command, and two bytes that mean nothing.
+/// The size of `struct dcbmsg`: address family, command, and two bytes of padding.
 const HEADER: usize = 4;
 
-/// Of each net device that an RDMA device goes over; those whose driver knows nothing of it are left out.
+/// Returns the settings of each net device of an RDMA device. Net devices whose driver does not
+/// support DCB are left out.
 pub(super) fn read() -> Reading<BTreeMap<String, Dcb>> {
     let mut found = BTreeMap::new();
     for name in net_devices() {
@@ -34,7 +36,7 @@ pub(super) fn read() -> Reading<BTreeMap<String, Dcb>> {
             Ok(answers) => {
                 found.extend(answers.first().and_then(|it| parse(it, is_mlx5(&name))).map(|dcb| (name, dcb)));
             }
-            // Its driver has no such thing, or it is of another network namespace.
+            // The driver has no DCB, or the net device is in another network namespace.
             Err(NetlinkError::Refused(Errno::OPNOTSUPP | Errno::NODEV)) => {}
             Err(error) => {
                 return Reading::Unread(format!("data centre bridging of {name}, asked by netlink: {error}"));
@@ -44,7 +46,8 @@ pub(super) fn read() -> Reading<BTreeMap<String, Dcb>> {
     Reading::Read(found)
 }
 
-/// The net devices of all RDMA devices: of cards by their place, of Soft-RoCE by its GIDs.
+/// Returns the net devices of all RDMA devices: those of cards by sysfs, those of Soft-RoCE by its
+/// GIDs.
 fn net_devices() -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     for device in rdma_devices() {
@@ -67,14 +70,15 @@ fn is_mlx5(net_device: &str) -> bool {
 
 fn parse(answer: &[u8], is_mlx5: bool) -> Option<Dcb> {
     let ieee = attribute(answer.get(HEADER..)?, ATTR_IEEE)?;
-    // `struct ieee_pfc`: how many there may be, then a bit for each that is on.
+    // `struct ieee_pfc`: the number of classes, then a bit for each enabled priority.
     let enabled = attribute(ieee, IEEE_PFC)?.get(1)?;
     let lossless_priorities = (0..8).filter(|priority| enabled >> priority & 1 == 1).collect();
     let dscp_priorities = attribute(ieee, IEEE_APP_TABLE).map(dscp_priorities);
     Some(Dcb { lossless_priorities, trust: trust(ieee, is_mlx5), dscp_priorities })
 }
 
-/// Entries are `struct dcb_app`: selector, priority, and what is selected, in two bytes of this machine's order.
+/// Parses `struct dcb_app` entries: selector, priority, and the selected value, in two bytes of
+/// host order.
 fn dscp_priorities(table: &[u8]) -> BTreeMap<u8, u8> {
     let entry = |entry: &[u8]| match *entry {
         [SELECTOR_DSCP, priority, first, second, ..] => {
@@ -85,7 +89,10 @@ fn dscp_priorities(table: &[u8]) -> BTreeMap<u8, u8> {
     attributes(table).filter_map(|(_, bytes)| entry(bytes)).collect()
 }
 
-/// Where a driver does not tell what it trusts, mlx5 still does: it trusts DSCP as soon as its table has an entry for one.
+/// Returns what priorities are taken from.
+///
+/// If the driver has no trust table, mlx5 still shows it: it trusts DSCP as soon as its table has
+/// an entry for one.
 fn trust(ieee: &[u8], is_mlx5: bool) -> Option<String> {
     if let Some(table) = attribute(ieee, APP_TRUST_TABLE) {
         let selector = attributes(table).next()?.1.first()?;

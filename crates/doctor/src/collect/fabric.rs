@@ -1,4 +1,4 @@
-//! What libfabric says.
+//! Queries libfabric for its providers.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,8 @@
-//! Reads a host into a [`Pack`]: nothing is changed, and no secret is kept.
+//! Reads a host into a [`Pack`]. It changes nothing, and records no secrets.
 //!
-//! Files are read by their patterns, the kernel is asked by netlink. What may hang or crash a process, or starts one, is left to a [`Runner`]: the two
-//! libraries, the programs that list a firewall's rules, and transfers.
+//! It reads files by their patterns and queries the kernel by netlink. A [`Runner`] does everything
+//! that may hang or crash the process, or that starts one: the two libraries, the programs that
+//! list firewall rules, and transfers.
 
 mod acs;
 mod counters;
@@ -30,7 +31,9 @@ use crate::probes::{NetInterface, Probes, Reading, Verbs};
 
 pub use runner::{InProcess, ProgramError, Runner};
 
-/// Everything that the checks look at, of this host. It takes about a second where there is an RDMA device, and what `runner` takes for its transfers.
+/// Reads everything that the checks need from this host.
+///
+/// Takes about a second if there is an RDMA device, plus the time of `runner`'s transfers.
 pub fn host(runner: &impl Runner) -> Pack {
     let now = SystemTime::now();
     let (files, probes) = read(runner);
@@ -39,9 +42,10 @@ pub fn host(runner: &impl Runner) -> Pack {
     Pack::new(name.trim(), now, looked_for, files, probes)
 }
 
-/// What takes time is done at once: counters need a second, and libraries look around. Transfers come last, when nothing else runs.
+/// Runs the slow readings concurrently: counters take a second, and libraries enumerate devices.
+/// Transfers come last, while nothing else runs.
 fn read(runner: &impl Runner) -> (BTreeMap<String, Entry>, Probes) {
-    // First, or what the libraries are tried with would be counted among it.
+    // Before the libraries, or their trial objects would be counted.
     let (system, resources) = (rdma::system(), rdma::resources());
     let (files, mut probes) = thread::scope(|scope| {
         let counters = scope.spawn(counters::growth);
@@ -69,7 +73,7 @@ fn read(runner: &impl Runner) -> (BTreeMap<String, Entry>, Probes) {
     (files, probes)
 }
 
-/// What a thread has read; one that panicked has read nothing.
+/// Returns what a thread has read, or `Unread` if it panicked.
 fn joined<T>(reading: thread::Result<Reading<T>>) -> Reading<T> {
     reading.unwrap_or_else(|_| Reading::Unread("it panicked while it was read: tell the authors".to_owned()))
 }
@@ -88,6 +92,6 @@ fn interfaces() -> Reading<Vec<NetInterface>> {
         .iter()
         .map(|it| NetInterface { name: it.name.clone(), is_up: it.is_up, addresses: it.addresses.clone() })
         .collect();
-    // Every namespace has a loopback.
+    // Every network namespace has a loopback interface.
     if all.is_empty() { Reading::Unread("getifaddrs(3) lists none".to_owned()) } else { Reading::Read(all) }
 }

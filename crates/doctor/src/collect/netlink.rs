@@ -1,4 +1,6 @@
-//! Questions to the kernel by netlink: a message there, its answers back. Whatever comes is checked before it is used, and nothing waits for ever.
+//! Sends requests to the kernel by netlink and returns the answers.
+//!
+//! All input is validated before it is used, and every wait has a timeout.
 
 use std::time::{Duration, Instant};
 
@@ -11,16 +13,16 @@ use rustix::net::{
 
 use super::errno::errno_words;
 
-/// The kernel answers at once, or it is stuck.
+/// The kernel answers at once, or not at all.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The kernel sends its lists in parts, none of them larger.
+/// The kernel sends lists in parts of at most this size.
 const PART_MAX: usize = 64 * 1024;
 
-/// More answers than any list that is asked for has.
+/// More answers than any requested list has.
 const ANSWERS_MAX: usize = 65_536;
 
-/// The families that are asked: `NETLINK_ROUTE` is 0, which rustix calls none.
+/// The netlink families. `NETLINK_ROUTE` is 0, which rustix represents as `None`.
 pub(super) const ROUTE: Option<Protocol> = None;
 pub(super) const RDMA: Option<Protocol> = Some(netlink::RDMA);
 pub(super) const NETFILTER: Option<Protocol> = Some(netlink::NETFILTER);
@@ -32,31 +34,31 @@ const NLM_F_DUMP: u16 = 0x300;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NetlinkError {
-    /// The kernel says no.
+    /// The kernel refused the request.
     #[error("{}", errno_words(.0.raw_os_error()))]
     Refused(Errno),
-    /// What came is no answer.
+    /// The answer is malformed.
     #[error("the kernel's answer makes no sense: {0}")]
     Nonsense(&'static str),
 }
 
-/// One answer, or the whole list of them.
+/// Whether one answer is expected, or a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Want {
     One,
     List,
 }
 
-/// A socket of this family.
+/// Opens a socket of this family.
 pub(super) fn open(family: Option<Protocol>) -> Result<OwnedFd, NetlinkError> {
     socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, family)
         .map_err(NetlinkError::Refused)
 }
 
-/// Asks, and brings the answers without their headers.
+/// Sends a request and returns the answers without their headers.
 pub(super) fn ask(
     family: Option<Protocol>,
     kind: u16,
@@ -86,13 +88,13 @@ fn message(kind: u16, want: Want, payload: &[u8]) -> Vec<u8> {
     let mut message = len.to_ne_bytes().to_vec();
     message.extend(kind.to_ne_bytes());
     message.extend(flags.to_ne_bytes());
-    // A number of the question and the address of who asks: one is asked at a time, by a socket of its own.
+    // Sequence number and port ID. They are not needed: each socket sends a single request.
     message.extend([1, 0, 0, 0, 0, 0, 0, 0]);
     message.extend(payload);
     message
 }
 
-/// Takes the answers out of what has come; true where it was the last of them.
+/// Adds the answers in a part. Returns `true` if it was the last part.
 fn take(mut part: &[u8], answers: &mut Vec<Vec<u8>>) -> Result<bool, NetlinkError> {
     if part.is_empty() {
         return Err(NetlinkError::Nonsense("it is empty"));
@@ -125,28 +127,29 @@ fn take(mut part: &[u8], answers: &mut Vec<Vec<u8>>) -> Result<bool, NetlinkErro
     Ok(false)
 }
 
-/// The attributes in an answer, or in an attribute: their kinds and values. Where one is cut off the rest is left out.
+/// Iterates over the attributes of an answer, or of an attribute, as kinds and values. Stops at the
+/// first truncated attribute.
 pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let (len, kind) = (u16_at(bytes, 0)?.into(), u16_at(bytes, 2)?);
         let value = bytes.get(4..len)?;
         bytes = bytes.get(aligned(len)..).unwrap_or_default();
-        // The two upper bits say how it was packed.
+        // The two upper bits are flags.
         Some((kind & 0x3fff, value))
     })
 }
 
-/// The value of the first attribute of a kind.
+/// Returns the value of the first attribute of a kind.
 pub(super) fn attribute(bytes: &[u8], kind: u16) -> Option<&[u8]> {
     attributes(bytes).find(|(found, _)| *found == kind).map(|(_, value)| value)
 }
 
-/// An attribute that is a string, without the zero at its end.
+/// Returns an attribute as a string, without the terminating zero.
 pub(super) fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(value.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()
 }
 
-/// An attribute to be sent.
+/// Encodes an attribute.
 pub(super) fn packed(kind: u16, value: &[u8]) -> Vec<u8> {
     let len = 4 + value.len();
     let mut bytes = (len as u16).to_ne_bytes().to_vec();
@@ -198,7 +201,7 @@ mod tests {
             let cut = take(&refusal[..len], &mut Vec::new());
             assert!(matches!(cut, Err(NetlinkError::Nonsense(_))), "{len}: {cut:?}");
         }
-        // A length that does not even hold its header must not loop.
+        // A length shorter than the header must not cause an endless loop.
         let mut short = answer(7, NLM_F_MULTI, &[]);
         short[..4].copy_from_slice(&3_u32.to_ne_bytes());
         assert!(take(&short, &mut Vec::new()).is_err());

@@ -1,4 +1,4 @@
-//! Opens what programs open: the device nodes.
+//! Opens the device nodes, as programs do.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -11,7 +11,7 @@ use crate::probes::Reading;
 
 const FOLDER: &str = "/dev/infiniband";
 
-/// What came of opening each node that the checks ask for, which is closed at once.
+/// Opens and closes each node that the checks need, and returns the errors.
 pub(super) fn read() -> Reading<BTreeMap<String, Option<String>>> {
     read_in(Path::new(FOLDER))
 }
@@ -30,12 +30,16 @@ fn read_in(folder: &Path) -> Reading<BTreeMap<String, Option<String>>> {
     Reading::Read(all.collect())
 }
 
-/// No other is touched: who opens an `issm` tells the fabric that a subnet manager is here, and waits for the one that is.
+/// Returns whether a node may be opened.
+///
+/// The others are not touched: opening an `issm` node announces a subnet manager to the fabric, and
+/// blocks while another one is open.
 fn is_asked(name: &str) -> bool {
     name.starts_with("uverbs") || name == "rdma_cm"
 }
 
-/// With the name of the error: a cgroup says EPERM where permissions say EACCES, in nearly the same words.
+/// Includes the name of the error: a cgroup causes EPERM, and permissions cause EACCES, with
+/// similar messages.
 fn words(error: &io::Error) -> String {
     error.raw_os_error().map_or_else(|| error.to_string(), errno_words)
 }
@@ -63,7 +67,8 @@ mod tests {
             fs::write(folder.path().join(name), "").unwrap();
         }
         fs::create_dir(folder.path().join("uverbs1")).unwrap();
-        // Its other end is opened here: that comes to pass only when somebody opens the node.
+        // Opening a FIFO blocks until its other end is opened, so this reports whether the node is
+        // opened.
         let issm = folder.path().join("issm0");
         assert!(Command::new("mkfifo").arg(&issm).status().unwrap().success());
         let (sender, opened) = mpsc::channel();

@@ -1,6 +1,7 @@
 //! The files that are read: `*` stands for any part of one name.
 
-/// All of them, in the order of the checks. What ends with `/driver`, `/subsystem`, `/module` or the like is a link, and kept as one.
+/// All patterns, in the order of the checks. Symbolic links, such as those named `driver`, are
+/// recorded as links.
 pub(super) const PATTERNS: &[&str] = &[
     // Kernel, modules, nodes.
     "/proc/sys/kernel/osrelease",
@@ -30,7 +31,7 @@ pub(super) const PATTERNS: &[&str] = &[
     "/sys/kernel/mm/hugepages/*/nr_hugepages",
     "/sys/kernel/mm/hugepages/*/free_hugepages",
     "/sys/devices/system/cpu/online",
-    // Control groups: the old hierarchy is one folder deeper.
+    // Control groups. cgroup v1 is one folder deeper.
     "/proc/self/cgroup",
     "/sys/fs/cgroup/rdma.*",
     "/sys/fs/cgroup/*/rdma.*",
@@ -55,7 +56,7 @@ pub(super) const PATTERNS: &[&str] = &[
     "/sys/class/infiniband/*/ports/*/counters/*",
     "/sys/class/infiniband/*/ports/*/hw_counters/*",
     "/sys/class/infiniband/*/tc/*/traffic_class",
-    // Net devices: of a card, the state alone, for its name.
+    // Net devices. The state of a card's net device is recorded only for its name.
     "/sys/class/infiniband/*/device/net/*/operstate",
     "/sys/class/net/*/mtu",
     "/sys/class/net/*/ecn/roce_np/enable/*",
@@ -64,7 +65,7 @@ pub(super) const PATTERNS: &[&str] = &[
     "/proc/sys/net/ipv4/conf/*/rp_filter",
     "/proc/sys/net/ipv4/conf/*/arp_ignore",
     "/proc/sys/net/ipv4/conf/*/arp_announce",
-    // A card's place.
+    // Location of a card.
     "/sys/class/infiniband/*/device",
     "/sys/class/infiniband/*/device/iommu_group",
     "/sys/class/infiniband/*/device/numa_node",

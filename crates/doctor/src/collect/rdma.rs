@@ -1,4 +1,4 @@
-//! What the kernel's RDMA core tells by netlink.
+//! Queries the RDMA core of the kernel by netlink.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use super::netlink::{NetlinkError, RDMA, Want, ask, attribute, attributes, open, text};
 use crate::probes::Reading;
 
-// rdma/rdma_netlink.h
+// From rdma/rdma_netlink.h.
 const SYS_GET: u16 = (5 << 10) + 6;
 const RES_GET: u16 = (5 << 10) + 9;
 const DEV_NAME: u16 = 2;
@@ -18,7 +18,7 @@ const ENTRY_CURRENT: u16 = 18;
 const NETNS_MODE: u16 = 66;
 const COPY_ON_FORK: u16 = 93;
 
-/// Whether the kernel has this family of netlink at all.
+/// Returns whether the kernel has the netlink family of RDMA.
 pub(super) fn has_netlink() -> Reading<bool> {
     match open(RDMA) {
         Ok(_) => Reading::Read(true),
@@ -27,12 +27,13 @@ pub(super) fn has_netlink() -> Reading<bool> {
     }
 }
 
-/// What the RDMA core says of itself.
+/// The settings of the RDMA core.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct System {
-    /// `shared` or `exclusive`
+    /// `shared` or `exclusive`.
     pub(super) namespaces: String,
-    /// Whether a child gets copies of locked pages, so that its parent's stay where the card knows them.
+    /// Whether `fork` copies locked pages for the child, so that the parent keeps the pages that
+    /// the card uses.
     pub(super) copies_on_fork: bool,
 }
 
@@ -51,7 +52,7 @@ fn system_of(answer: &[u8]) -> Option<System> {
     Some(System { namespaces, copies_on_fork })
 }
 
-/// What is in use, by device and kind.
+/// Returns the resources in use, by device and kind.
 pub(super) fn resources() -> Reading<BTreeMap<String, BTreeMap<String, u64>>> {
     let answers = ask(RDMA, RES_GET, Want::List, &[]).map_err(|error| reason(&error));
     answers.map(|answers| answers.iter().filter_map(|answer| resources_of(answer)).collect()).into()
@@ -81,10 +82,11 @@ mod tests {
     use super::super::netlink::packed;
     use super::*;
 
-    /// What Linux 7.2 answered of itself, where `rdma system show` said `netns shared … copy-on-fork on`.
+    /// The answer of Linux 7.2 where `rdma system show` printed `netns shared … copy-on-fork on`.
     const SYSTEM: &str = "05004200010000000500600000000000050067000100000005005d0001000000";
 
-    /// And of Soft-RoCE, where `rdma resource show` said `rxe0: pd 1 cq 1 qp 1 cm_id 0 mr 0 ctx 0 srq 0`.
+    /// The answer for Soft-RoCE where `rdma resource show` printed `rxe0: pd 1 cq 1 qp 1 cm_id 0 mr
+    /// 0 ctx 0 srq 0`.
     const RESOURCES: &str = "0800010000000000090002007278653000000000b0000f001800100007001100706400000c0012000100000000000000 \
          1800100007001100637100000c00120001000000000000001800100007001100717000000c0012000100000000000000 \
          1c0010000a001100636d5f69640000000c001200000000000000000018001000070011006d7200000c00120000000000 \
@@ -99,7 +101,8 @@ mod tests {
             .collect()
     }
 
-    // The kernel answers in the order of bytes that its processor has.
+    // The kernel answers in host byte order, and these answers were recorded on a little-endian
+    // host.
     #[cfg(target_endian = "little")]
     #[test]
     fn what_a_kernel_has_answered_is_understood() {

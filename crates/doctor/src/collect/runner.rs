@@ -1,42 +1,48 @@
-//! What a collector does not do itself.
+//! The operations that the collector leaves to its caller.
 
 use std::collections::BTreeMap;
 
 use super::{fabric, verbs};
 use crate::probes::{Fabric, Reading, Trial, Verbs};
 
-/// What [`host`](super::host) leaves to its caller, because it loads libraries of others, starts processes, or moves bytes.
+/// The operations that [`host`](super::host) leaves to its caller, because they load foreign
+/// libraries, start processes, or move bytes.
 ///
-/// A library may crash, hang, or keep the cards open that it has seen. The command `farreach doctor` therefore asks each in a process of its own;
-/// [`InProcess`] asks them here.
+/// A library may crash, hang, or keep cards open. The command `farreach doctor` therefore queries
+/// each library in a process of its own. [`InProcess`] queries them in this process.
 pub trait Runner: Sync {
-    /// What libibverbs says.
+    /// Queries libibverbs.
     fn verbs(&self) -> Reading<Verbs>;
 
-    /// What libfabric says.
+    /// Queries libfabric.
     fn fabric(&self) -> Reading<Fabric>;
 
-    /// What came of a real transfer from this host to itself, over each of its rails. It is called last, when nothing else is being read.
+    /// Runs a transfer from this host to itself over each of its rails.
+    ///
+    /// It is called last, when nothing else is being read.
     fn transfers(&self) -> Reading<BTreeMap<String, Trial>>;
 
-    /// What a program prints, in the locale `C`: `nft` or `iptables-save`, with these arguments.
+    /// Runs a program (`nft` or `iptables-save`) with these arguments in the locale `C`, and
+    /// returns its output.
     fn output(&self, program: &str, args: &[&str]) -> Result<String, ProgramError>;
 }
 
-/// Why a program has printed nothing.
+/// The reason why a program has no output.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProgramError {
-    /// This host does not have it: another one may do.
+    /// The program is not installed. Another program may serve instead.
     #[error("it is not installed")]
     NotInstalled,
-    /// It could not be started, hung or failed, in words that name it.
+    /// The program could not be started, hung or failed. The message names it.
     #[error("{0}")]
     Failed(String),
 }
 
-/// Asks the libraries in this process. It starts no program and makes no transfer: the firewall's rules are unknown where there are any, and the
-/// check `transfer` does not apply.
+/// Queries the libraries in this process.
+///
+/// It starts no program and makes no transfer: firewall rules, if there are any, are unknown, and
+/// the check `transfer` does not apply.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct InProcess;
 

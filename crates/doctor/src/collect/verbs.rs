@@ -1,4 +1,4 @@
-//! What libibverbs says, with a trial of what every program does first.
+//! Queries libibverbs, and tries a registration and a queue pair on each device.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use farreach_verbs::system;
 
 use crate::probes::{Reading, Verbs, VerbsDevice, VerbsPort};
 
-/// More than a limit on locked memory of 64 KiB lets through, and little to a host that works.
+/// More than a limit of 64 KiB on locked memory allows, and little for a working host.
 const REGISTRATION_BYTES: usize = 1024 * 1024;
 
 pub(super) fn look() -> Reading<Verbs> {
@@ -20,11 +20,11 @@ pub(super) fn look() -> Reading<Verbs> {
     };
     let devices = match DeviceList::get() {
         Ok(list) => list.iter().map(|found| (found.name().to_owned(), device(found))).collect(),
-        // The library asks the kernel, and a kernel without RDMA has nothing to list.
+        // The library asks the kernel, and a kernel without RDMA lists nothing.
         Err(Error::Call { .. }) if !Path::new("/sys/class/infiniband").exists() => Default::default(),
         Err(error) => return Reading::Unread(sentence(&error)),
     };
-    // Who asks knows by netlink whether a child gets copies of locked pages.
+    // The caller fills in `is_fork_safe`, which it reads by netlink.
     Reading::Read(Verbs { library, is_fork_safe: None, devices })
 }
 
@@ -49,7 +49,7 @@ fn examine(found: &Device, context: &Context, device: &mut VerbsDevice) -> Resul
             VerbsPort { active_mtu_bytes: port.active_mtu.bytes(), max_mtu_bytes: port.max_mtu.bytes() };
         device.ports.insert(number.to_string(), port);
     }
-    // Without a protection domain nothing works on the device: that is no matter of memory.
+    // A failure of the protection domain is an error of the device, not of memory.
     let registered = context.alloc_pd()?.allocate(REGISTRATION_BYTES);
     device.trial_registration = registered.err().map(|error| sentence(&error));
     device.trial_queue_pair = queue_pair(found, context).err().map(|error| sentence(&error));
@@ -57,7 +57,7 @@ fn examine(found: &Device, context: &Context, device: &mut VerbsDevice) -> Resul
 }
 
 fn queue_pair(found: &Device, context: &Context) -> Result<(), Error> {
-    // EFA has no reliable connections; datagrams it has.
+    // EFA has no reliable connections, but it has datagrams.
     let kind = match found.transport() {
         Transport::Unspecified => QueuePairType::Ud,
         _ => QueuePairType::Rc,

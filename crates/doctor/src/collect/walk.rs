@@ -7,13 +7,13 @@ use std::path::Path;
 
 use crate::pack::{Entry, name_matches};
 
-/// More than any file that is asked for has; one that goes on is cut.
+/// More than any requested file has. Longer files are truncated.
 const LENGTH_MAX: usize = 64 * 1024;
 
-/// Of kernel modules the names tell all that is asked.
+/// For kernel modules only the names are needed.
 const BY_NAME_ONLY: &str = "/lib/modules/";
 
-/// Everything that matches one of these.
+/// Reads all files that match one of these patterns.
 pub(super) fn read(patterns: &[&str]) -> BTreeMap<String, Entry> {
     let mut files = BTreeMap::new();
     for pattern in patterns {
@@ -38,7 +38,7 @@ fn descend(at: String, parts: &[&str], files: &mut BTreeMap<String, Entry>) {
                 descend(format!("{at}/{name}"), rest, files);
             }
         }
-        // What is not there has nothing in it.
+        // A folder that does not exist has no entries.
         Err(error) if is_absent(&error) => {}
         Err(error) => {
             files.insert(at, Entry::Error { error: error.to_string() });
@@ -50,7 +50,7 @@ fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// The file at this place; none where there is none, or only an empty place of a table.
+/// Reads a file or link. Returns `None` if it does not exist or is an empty entry of a table.
 fn entry(path: &str) -> Option<Entry> {
     let is_link = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink());
     if is_link {
@@ -69,13 +69,16 @@ fn entry(path: &str) -> Option<Entry> {
             (!is_empty_place(path, &text)).then_some(Entry::Text(text))
         }
         Err(error) if is_absent(&error) => None,
-        // The kernel's way to say that a place of a table is empty.
+        // The kernel returns EINVAL for an empty entry of this table.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput && path.contains("/gid_attrs/") => None,
         Err(error) => Some(Entry::Error { error: error.to_string() }),
     }
 }
 
-/// What may be kept of a file. The kernel's command line may hold anything, a password among it: only words about the IOMMU leave the host.
+/// Returns the part of a file that may be recorded.
+///
+/// The kernel's command line may contain anything, even a password. Only words about the IOMMU are
+/// recorded.
 fn kept(path: &str, text: &str) -> String {
     if path != "/proc/cmdline" {
         return text.to_owned();
@@ -84,7 +87,8 @@ fn kept(path: &str, text: &str) -> String {
     words.join(" ")
 }
 
-/// Tables of GIDs and of partition keys have hundreds of places, and few are filled.
+/// Returns whether a file is an empty entry. Tables of GIDs and partition keys have hundreds of
+/// entries, and few are filled.
 fn is_empty_place(path: &str, text: &str) -> bool {
     let is_table = path.contains("/gids/") || path.contains("/pkeys/");
     is_table && text.trim_start_matches("0x").chars().all(|c| matches!(c, '0' | ':'))

@@ -1,4 +1,4 @@
-//! The causes that are known by what they look like between two cards, each with what to do.
+//! Recognises known causes of trouble between two cards, and names the fixes.
 
 use super::gids::unlike_gids;
 use super::judged::Judged;
@@ -7,7 +7,7 @@ use super::readings::{Arrived, CardEnd, CardsTried, Cell, GidReading, Obstacle, 
 use super::suspects::with_suspects;
 use crate::finding::Finding;
 
-/// Where no wire can join the two.
+/// Detects link layers that differ, so that nothing can connect the two.
 pub(super) fn of_the_wire(cell: &Cell, tried: &CardsTried, names: &Names<'_>) -> Option<Judged> {
     let (here, there) = (&tried.local.link_layer, &tried.remote.link_layer);
     if here == there {
@@ -23,7 +23,7 @@ pub(super) fn of_the_wire(cell: &Cell, tried: &CardsTried, names: &Names<'_>) ->
     Some(Judged::fails(&format!("{here} here, {there} there"), finding).of_unlike_wires())
 }
 
-/// Where one side's kernel finds no way to the other's address.
+/// Detects that the kernel of one side has no route to the other's address.
 pub(super) fn of_the_way(tried: &CardsTried, names: &Names<'_>) -> Option<Judged> {
     let here = [tried.connected_here.trouble(), tried.there.trouble.as_ref()];
     let there = [tried.connected_there.trouble(), tried.back.trouble.as_ref()];
@@ -84,7 +84,7 @@ fn gid_families(tried: &CardsTried, names: &Names<'_>) -> Judged {
     Judged::fails("GIDs of two families", finding)
 }
 
-/// Where short messages arrive, and full packets do not.
+/// Detects that short messages arrive, but full packets do not.
 pub(super) fn of_packet_size(tried: &CardsTried, names: &Names<'_>) -> Option<Judged> {
     let is_lost = |tried: &Tried| {
         matches!(tried.trouble().map(|it| it.obstacle), Some(Obstacle::Unanswered | Obstacle::Silent))
@@ -106,7 +106,7 @@ pub(super) fn of_packet_size(tried: &CardsTried, names: &Names<'_>) -> Option<Ju
     let (dev, address) = (net_device(&tried.local), address(&tried.remote.gid));
     let (finding, _) = with_suspects(Finding::fail(found), tried, names, ways);
     let mut finding = finding
-        // A full packet is an IP packet of 60 bytes more; ping adds 28 itself.
+        // A full packet makes an IP packet that is 60 bytes larger; ping adds 28 of these itself.
         .fix_in("on this host", format!("ping -c1 -M do -s {} -I {dev} {address} shows it", mtu + 32))
         .fix_in(
             "between the hosts",
@@ -121,7 +121,8 @@ pub(super) fn of_packet_size(tried: &CardsTried, names: &Names<'_>) -> Option<Ju
     Some(Judged::fails(&format!("MTU: packets of {mtu} bytes are lost"), finding))
 }
 
-/// A net device's MTU by which the card takes packets of this size; none where IP itself would not like it.
+/// Returns a net device MTU at which the card uses packets of this size; `None` if it would be too
+/// small for IP.
 fn net_mtu(packet_bytes: u32) -> Option<u32> {
     match packet_bytes {
         1024 => Some(1500),
@@ -131,16 +132,16 @@ fn net_mtu(packet_bytes: u32) -> Option<u32> {
     }
 }
 
-/// Where some datagrams are lost.
+/// Detects the loss of some datagrams.
 pub(super) fn of_loss(tried: &CardsTried, names: &Names<'_>) -> Option<Judged> {
     let all = tried.datagrams;
     let lost = |arrived: &Arrived| arrived.count.map_or(0, |count| all - count.min(all));
     let (there, back) = (lost(&tried.there), lost(&tried.back));
-    // With neither way open there are no datagrams at all, and the connection works.
+    // If all are lost both ways, the cards have no datagrams at all, and the connection works.
     if (there, back) == (0, 0) || (there, back) == (all, all) {
         return None;
     }
-    // Whoever sends again gets nothing through where all are lost.
+    // Retransmission does not help if every datagram is lost.
     let works = if there == all || back == all {
         "a reliable connection works both ways all the same, so something drops datagrams alone"
     } else {
@@ -156,7 +157,7 @@ pub(super) fn of_loss(tried: &CardsTried, names: &Names<'_>) -> Option<Judged> {
     Some(Judged::warns("works, with loss".to_owned(), finding))
 }
 
-/// Where one port takes larger packets than the other.
+/// Detects ports with different MTUs.
 pub(super) fn of_unlike_ports(cell: &Cell, tried: &CardsTried, names: &Names<'_>) -> Option<Judged> {
     let (here, there) = (tried.local.mtu_bytes, tried.remote.mtu_bytes);
     if here == there {

@@ -1,4 +1,6 @@
-//! What the readings mean. A function of nothing but them and the packs of both hosts.
+//! Diagnoses a pair from its readings and the packs of both hosts.
+//!
+//! It depends on nothing else.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +15,7 @@ use crate::figures;
 use crate::finding::Finding;
 use crate::pack::Pack;
 
-/// Says what works between two hosts, what does not, and why.
+/// Reports what works between two hosts, what does not, and why.
 pub fn diagnose(pack: &PairPack) -> PairReport {
     of_readings(pack.readings().clone(), pack.here(), pack.peer())
 }
@@ -41,7 +43,7 @@ fn of_readings(readings: PairReadings, here: &Pack, peer: &Pack) -> PairReport {
     PairReport { peer: readings.peer, matrix, left_out: readings.left_out, findings }
 }
 
-/// The connection on which the two agree on everything: it works, or there would be no readings.
+/// Reports the control connection. It works, or there would be no readings.
 fn control(readings: &PairReadings) -> Finding {
     let finding = match &readings.control {
         Some(Control { here, there, is_tls, round_trip_ns }) => {
@@ -67,7 +69,8 @@ fn versions(name: &str, here: &Pack, peer: &Pack) -> Finding {
     finding.of(VERSIONS)
 }
 
-/// Two cards that do not reach each other are no fault where others do: they are rails of different networks.
+/// Marks pairs of cards that do not reach each other as apart if other pairs do: they are rails of
+/// different networks, and nothing is wrong.
 fn set_apart(cells: &[Cell], judged: &mut [Judged]) {
     let reaches = |judged: &Judged| matches!(judged.state, State::Works | State::Warns);
     let well: BTreeSet<&str> = cells
@@ -91,15 +94,17 @@ fn set_apart(cells: &[Cell], judged: &mut [Judged]) {
     }
 }
 
-/// Cards of the peer's that none of this host's reaches, though all of these reach one.
+/// Reports cards of the peer that no card of this host reaches, though each of these reaches
+/// another.
 fn unreached(readings: &PairReadings, judged: &[Judged]) -> Vec<Finding> {
-    // Nothing but a card is ever apart, so that providers of libfabric's are not among them.
+    // Only cards can be apart, so providers of libfabric are not among these.
     let cells = || readings.cells.iter().zip(judged);
     let remotes: BTreeSet<&str> = cells().map(|(cell, _)| cell.remote.as_str()).collect();
     let is_unreached = |remote: &&str| {
         let mut met = cells().filter(|(cell, _)| cell.remote == **remote);
         met.clone().all(|(_, judged)| judged.state == State::Apart)
-            // With nothing of its kind here there is nothing to join it to.
+            // If this host has no card of the same kind, there is nothing to connect the peer's
+            // card to.
             && met.any(|(_, judged)| judged.apart == Apart::Networks)
     };
     let tell = |remote: &str| {
@@ -172,7 +177,7 @@ fn judge_cards(cell: &Cell, tried: &CardsTried, names: &Names<'_>) -> Judged {
     })
 }
 
-/// As whoever has seen it tells.
+/// Reports the error as it was recorded.
 fn in_own_words(trouble: &Trouble) -> Finding {
     let finding = Finding::fail(trouble.sentence());
     match &trouble.fix {
@@ -181,7 +186,8 @@ fn in_own_words(trouble: &Trouble) -> Finding {
     }
 }
 
-/// What no EFA tells: packets that its security group drops are never acknowledged, and nobody hears of it.
+/// Adds a hint for EFA: packets that a security group drops are never acknowledged, and no error
+/// reports this.
 fn of_security_group(mut finding: Finding) -> Finding {
     finding.found.push_str(
         "; an EFA looks like this where a security group does not let all traffic of its own members in and out, \

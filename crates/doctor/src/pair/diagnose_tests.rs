@@ -1,4 +1,4 @@
-//! Readings as they come, and what is said of them.
+//! Tests of the diagnosis on constructed readings.
 
 use std::collections::BTreeMap;
 use std::time::UNIX_EPOCH;
@@ -65,7 +65,7 @@ fn failed(obstacle: Obstacle) -> Tried {
     Tried::Failed(trouble(obstacle))
 }
 
-/// Two cards between which all is well.
+/// Two cards between which everything works.
 fn well() -> CardsTried {
     CardsTried {
         local: end(1),
@@ -83,14 +83,14 @@ fn well() -> CardsTried {
     }
 }
 
-/// Nothing gets through, as it looks from here.
+/// Readings of this host where no write is acknowledged.
 fn silent(there: u32, back: u32) -> CardsTried {
     let (long_there, long_back) = (Tried::NotYet, Tried::NotYet);
     let short = failed(Obstacle::Unanswered);
     CardsTried { there: arrived(there), back: arrived(back), short, long_there, long_back, ..well() }
 }
 
-/// One side does not come to it.
+/// Readings where one side has no route.
 fn without_way(obstacle: Obstacle, is_here: bool) -> CardsTried {
     let (ok, not) = (Tried::Worked, failed(obstacle));
     let (connected_here, connected_there) = if is_here { (not, ok) } else { (ok, not) };
@@ -123,13 +123,14 @@ fn report(cells: Vec<Cell>) -> PairReport {
     of_readings(of_cells(cells), &pack(), &pack())
 }
 
-/// What is said of rails.
+/// Returns the findings about rails.
 fn of_rails(report: &PairReport) -> Vec<&Finding> {
     let is_of_rail = |it: &&Finding| ![Some(CONTROL), Some(VERSIONS)].contains(&it.subject.as_deref());
     report.findings.iter().filter(is_of_rail).collect()
 }
 
-/// The only finding of rails, which must be this and have these words in it or its fixes.
+/// Asserts that the only finding about rails has this verdict, and these words in its text or
+/// fixes.
 #[track_caller]
 fn assert_told(report: &PairReport, verdict: Verdict, words: &[&str]) {
     let [finding] = of_rails(report)[..] else { panic!("one finding: {report:#?}") };
@@ -174,7 +175,7 @@ fn a_firewall_that_a_pack_knows_is_named() {
     assert_told(&named, Verdict::Fail, &words);
     let named = of_readings(cells(), &walled("output"), &pack());
     assert_told(&named, Verdict::Fail, &["on this host, chain inet filter output drops"]);
-    // What is for the other direction is not to blame.
+    // A chain for the other direction is not the cause.
     let other = of_readings(cells(), &walled("input"), &pack());
     assert!(!format!("{:?}", other.findings).contains("chain"), "{other:#?}");
     let both = of_readings(of_cells(vec![cell("rxe0", "rxe1", silent(0, 0))]), &walled("input"), &pack());
@@ -191,7 +192,7 @@ fn a_hardware_card_is_not_sought_behind_the_hosts_firewall() {
         of_readings(of_cells(vec![cell("mlx5_0", "mlx5_0", tried.clone())]), &pack(), &walled("input"));
     assert!(!format!("{found:?}").contains("nft"), "{found:#?}");
     assert_told(&found, Verdict::Fail, &["ACLs", "VLAN"]);
-    // Nor where full packets alone are lost.
+    // The same applies if only full packets are lost.
     let long = CardsTried { short: Tried::Worked, long_there: failed(Obstacle::Unanswered), ..tried };
     let found = of_readings(of_cells(vec![cell("mlx5_0", "mlx5_0", long)]), &pack(), &walled("input"));
     assert!(!format!("{found:?}").contains("nft"), "{found:#?}");
@@ -219,7 +220,7 @@ fn a_firewall_that_does_not_explain_it_does_not_end_the_search() {
     let partly = pack().with_probes(probes);
     let found = of_readings(of_cells(vec![cell("rxe0", "rxe1", silent(0, 16))]), &pack(), &partly);
     assert_told(&found, Verdict::Fail, &["drops some packets of UDP port 4791", "ACLs", "VLAN"]);
-    // One that is for the one way only says nothing of the other.
+    // A chain for one direction does not explain the other.
     let found = of_readings(of_cells(vec![cell("rxe0", "rxe1", silent(0, 0))]), &walled("input"), &pack());
     assert_told(&found, Verdict::Fail, &["on this host, chain", "ACLs"]);
     let both = of_cells(vec![cell("rxe0", "rxe1", silent(0, 0))]);
@@ -259,7 +260,7 @@ fn two_wires_are_told_where_nothing_else_works() {
 
 #[test]
 fn hosts_with_two_kinds_of_wire_are_well() {
-    // Both have both; and storage that is reached by Ethernet alone.
+    // Both hosts have both; then one is a storage host that has only Ethernet.
     let both = vec![
         cell("ib0", "ib0", well()),
         cell("ib0", "eth0", unlike_wires()),

@@ -1,10 +1,10 @@
-//! Two GIDs that do not go together.
+//! Reports two GIDs that do not match.
 
 use super::names::Names;
 use super::readings::{CardsTried, GidReading};
 use crate::finding::Finding;
 
-/// What is wrong with both GIDs, and which others go together.
+/// Reports the mismatch, and which other GIDs match.
 pub(super) fn unlike_gids(tried: &CardsTried, names: &Names<'_>, what: &str) -> Finding {
     let (local, remote) = (&tried.local.gid, &tried.remote.gid);
     let family = |gid: &GidReading| if gid.address.is_some_and(|it| it.is_ipv4()) { "IPv4" } else { "IPv6" };

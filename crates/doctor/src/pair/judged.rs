@@ -1,14 +1,14 @@
-//! What is said of one rail with another.
+//! The judgement of one rail with another.
 
 use super::report::State;
 use crate::finding::Finding;
 
-/// What is said of one rail with another.
+/// The judgement of one rail with another.
 pub(super) struct Judged {
     pub(super) state: State,
-    /// Where nothing is wrong with two that do not reach each other.
+    /// The condition under which it is no fault that the two do not reach each other.
     pub(super) apart: Apart,
-    /// In a few words.
+    /// A few words for the matrix.
     pub(super) why: String,
     pub(super) finding: Finding,
 }
@@ -17,9 +17,10 @@ pub(super) struct Judged {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Apart {
     Never,
-    /// Cards of different networks look like this: where this host's card reaches another one.
+    /// If this host's card reaches another one: the two are on different networks.
     Networks,
-    /// One is InfiniBand, the other Ethernet: where any two cards of the hosts reach each other. A host of storage has no InfiniBand to meet.
+    /// If any two cards of the hosts reach each other: one is InfiniBand, the other Ethernet. A
+    /// storage host may have no InfiniBand.
     Wires,
 }
 

@@ -1,13 +1,14 @@
-//! What works between two hosts, how well, and why the rest does not.
+//! Diagnoses a pair of hosts: what works between them, how well, and why the rest does not.
 //!
 //! ```text
-//! whoever tries ──▶ PairReadings ──┐
-//! collect, on both hosts ──▶ Pack ─┴▶ PairPack ──▶ diagnose ──▶ PairReport
+//! trials of the command ─▶ PairReadings ─┐
+//! collect, on both hosts ──▶ Pack ───────┴▶ PairPack ──▶ diagnose ──▶ PairReport
 //! ```
 //!
-//! [`readings`] has the shape of what was tried: each rail of this host with each one of the peer's. Two RDMA cards are tried one step after the other, so that
-//! the step that fails tells what is wrong: datagrams (each way apart), a reliable queue pair, one small packet, full packets, smaller ones. The tries
-//! themselves need a connection to the peer and are the command's.
+//! [`readings`] holds the results of the trials: each rail of this host with each rail of the peer.
+//! Two RDMA cards are tried step by step, so that the step that fails shows what is wrong:
+//! datagrams (each way separately), a reliable queue pair, one small packet, full packets, smaller
+//! ones. The trials need a connection to the peer; the command runs them.
 
 mod cause;
 mod diagnose;

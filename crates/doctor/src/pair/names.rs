@@ -1,4 +1,4 @@
-//! The two hosts, and what they are called.
+//! The two hosts and their names.
 
 use crate::pack::Pack;
 
@@ -11,7 +11,7 @@ pub(super) struct Names<'a> {
 }
 
 impl Names<'_> {
-    /// From where to where.
+    /// Returns the direction of a trial in words.
     pub(super) fn way(&self, is_there: bool) -> String {
         if is_there {
             format!("from this host to {}", self.peer)

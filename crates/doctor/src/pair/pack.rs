@@ -1,4 +1,4 @@
-//! What was read of two hosts, and tried between them.
+//! The packs of two hosts, and the results of the trials between them.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,22 +16,22 @@ pub struct PairPack {
 }
 
 impl PairPack {
-    /// What was read of the host that asked and of its peer, and tried between them.
+    /// Creates a pack of the host that asked, its peer, and the trials between them.
     pub fn new(here: Pack, peer: Pack, readings: PairReadings) -> Self {
         Self { here, peer, readings }
     }
 
-    /// The host that asked.
+    /// Returns the pack of the host that asked.
     pub fn here(&self) -> &Pack {
         &self.here
     }
 
-    /// The other host.
+    /// Returns the pack of the peer.
     pub fn peer(&self) -> &Pack {
         &self.peer
     }
 
-    /// What was tried between them.
+    /// Returns the results of the trials.
     pub fn readings(&self) -> &PairReadings {
         &self.readings
     }

@@ -1,4 +1,6 @@
-//! What came of trying every rail of this host with every one of the peer's: figures and errors, without a judgement.
+//! The results of trying every rail of this host with every rail of the peer.
+//!
+//! These are figures and errors, without a judgement.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -25,7 +27,7 @@ pub struct PairReadings {
 }
 
 impl PairReadings {
-    /// Of a peer with which nothing was tried yet.
+    /// Creates readings of a peer, without any trials.
     pub fn new(peer: impl Into<String>) -> Self {
         Self {
             peer: peer.into(),
@@ -53,7 +55,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// A connection from the address `here` to the address `there`, without TLS.
+    /// Creates a connection from the address `here` to the address `there`, without TLS.
     pub fn new(here: SocketAddr, there: SocketAddr, round_trip: Duration) -> Self {
         let round_trip_ns = round_trip.as_nanos() as u64;
         Self { here: here.to_string(), there: there.to_string(), is_tls: false, round_trip_ns }
@@ -80,7 +82,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Of two rails that were not tried yet.
+    /// Creates a cell for two rails that were not tried yet.
     pub fn new(local: &str, remote: &str) -> Self {
         Self {
             local: local.to_owned(),
@@ -125,7 +127,8 @@ pub struct CardsTried {
 }
 
 impl CardsTried {
-    /// Of two cards, before the first step. Each side will send this many datagrams.
+    /// Creates the results of two cards before the first step. Each side will send this many
+    /// datagrams.
     pub fn new(local: CardEnd, remote: CardEnd, datagrams: u32) -> Self {
         Self {
             path_mtu_bytes: local.mtu_bytes.min(remote.mtu_bytes),
@@ -164,7 +167,7 @@ pub struct CardEnd {
 }
 
 impl CardEnd {
-    /// A port that uses this GID, with neither a driver nor a table of GIDs told.
+    /// Creates a port that uses this GID, without a driver or a GID table.
     pub fn new(port: u8, link_layer: impl Into<String>, gid: GidReading) -> Self {
         Self { port, driver: None, link_layer: link_layer.into(), mtu_bytes: 0, gid, gids: Vec::new() }
     }
@@ -211,12 +214,12 @@ pub struct Arrived {
 }
 
 impl Arrived {
-    /// So many came.
+    /// Creates the result that this many arrived.
     pub fn counted(count: u32) -> Self {
         Self { count: Some(count), trouble: None }
     }
 
-    /// None could be sent.
+    /// Creates the result that none could be sent.
     pub fn unsent(trouble: Trouble) -> Self {
         Self { count: None, trouble: Some(trouble) }
     }
@@ -237,7 +240,7 @@ pub enum Tried {
 }
 
 impl Tried {
-    /// What went wrong, where it failed.
+    /// Returns the error of a step that failed.
     pub fn trouble(&self) -> Option<&Trouble> {
         match self {
             Self::Failed(trouble) => Some(trouble),
@@ -271,12 +274,12 @@ pub struct Trouble {
 }
 
 impl Trouble {
-    /// Trouble of which neither cause nor fix is known.
+    /// Creates an error without a known cause or fix.
     pub fn new(obstacle: Obstacle, error: impl Into<String>) -> Self {
         Self { obstacle, error: error.into(), cause: None, fix: None }
     }
 
-    /// In one line, without the fix.
+    /// Returns the error in one line, without the fix.
     pub fn sentence(&self) -> String {
         match &self.cause {
             Some(cause) => format!("{}: {cause}", self.error),
@@ -286,7 +289,8 @@ impl Trouble {
 }
 
 impl Obstacle {
-    /// Whether a side's kernel has found no way to the other's address: then nothing else need be tried.
+    /// Returns whether a kernel has no route to the other's address. Nothing else need be tried
+    /// then.
     pub fn is_of_the_way(self) -> bool {
         matches!(self, Self::NoRoute | Self::NoNeighbour | Self::GidFamilies | Self::NoNetDevice)
     }
@@ -328,7 +332,7 @@ pub struct LeftOut {
 }
 
 impl LeftOut {
-    /// This rail, for this reason.
+    /// Creates an entry for this rail, with the reason.
     pub fn new(rail: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { rail: rail.into(), reason: reason.into() }
     }

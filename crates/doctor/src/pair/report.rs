@@ -1,11 +1,11 @@
-//! What is said of a pair: the part of the report's JSON that is between two hosts.
+//! The report on a pair: the part of the JSON report that concerns both hosts.
 
 use serde::{Deserialize, Serialize};
 
 use super::readings::{Cell, LeftOut};
 use crate::finding::{Finding, Verdict};
 
-/// What findings are about that are of no row of the matrix.
+/// Subjects of findings that belong to no row of the matrix.
 pub(super) const CONTROL: &str = "control connection";
 pub(super) const VERSIONS: &str = "versions";
 
@@ -42,7 +42,7 @@ pub struct Row {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-// Exhaustive, as `Verdict` is.
+// Exhaustive, like `Verdict`.
 pub enum State {
     /// It works.
     Works,
@@ -55,13 +55,14 @@ pub enum State {
 }
 
 impl PairReport {
-    /// The findings that are of no row of the matrix: the connection that the hosts agree on everything by, and their versions.
+    /// Returns the findings that belong to no row of the matrix: those about the control connection
+    /// and about the versions.
     pub fn beside_matrix(&self) -> impl Iterator<Item = &Finding> {
         let is_beside = |finding: &&Finding| matches!(finding.subject.as_deref(), Some(CONTROL | VERSIONS));
         self.findings.iter().filter(is_beside)
     }
 
-    /// The worst of it.
+    /// Returns the worst verdict of all findings.
     pub fn verdict(&self) -> Verdict {
         self.findings.iter().map(|finding| finding.verdict).max().unwrap_or(Verdict::Unknown)
     }

@@ -1,4 +1,4 @@
-//! Where packets of two cards do not arrive: which way, and who drops them.
+//! Diagnoses packets that do not arrive between two cards: in which direction, and what drops them.
 
 use super::gids::unlike_gids;
 use super::judged::Judged;
@@ -7,9 +7,10 @@ use super::readings::{CardEnd, CardsTried, Tried};
 use super::suspects::{is_filtered, with_suspects};
 use crate::finding::Finding;
 
-/// Where packets of one direction, or of both, are dropped.
+/// Detects that packets of one direction, or of both, are dropped.
 pub(super) fn of_silence(tried: &CardsTried, names: &Names<'_>) -> Option<Judged> {
-    // An acknowledged write has gone there, and its acknowledgement back. A card may have datagrams that go no further, and connections that do.
+    // An acknowledged write proves both directions. Datagrams of a card may fail where its
+    // connections work.
     if tried.short == Tried::Worked {
         return None;
     }
@@ -50,7 +51,8 @@ pub(super) fn of_silence(tried: &CardsTried, names: &Names<'_>) -> Option<Judged
     }
 }
 
-/// Names who drops them, where a pack tells; where that does not explain it, where else to look.
+/// Names the firewall that drops the packets, if a pack shows it. If that does not explain the
+/// loss, adds other places to check.
 fn walled(tried: &CardsTried, names: &Names<'_>, found: String, ways: &[bool], why: &str) -> Judged {
     let (mut finding, is_explained) = with_suspects(Finding::fail(found), tried, names, ways);
     if is_explained {
@@ -78,7 +80,7 @@ fn walled(tried: &CardsTried, names: &Names<'_>, found: String, ways: &[bool], w
     Judged::fails(why, finding.fix_in("between the hosts", between))
 }
 
-/// What carries RDMA there.
+/// Returns the packets that carry RDMA on this port.
 fn carrier(end: &CardEnd) -> &'static str {
     match end.gid.kind.as_str() {
         "RoCE v2" => "UDP port 4791 (RoCE v2)",

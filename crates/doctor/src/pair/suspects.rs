@@ -1,4 +1,4 @@
-//! Who may drop packets: what the packs of both hosts say of their firewalls.
+//! Finds firewalls that may drop packets, by the packs of both hosts.
 
 use super::names::Names;
 use super::readings::{CardEnd, CardsTried};
@@ -7,7 +7,8 @@ use crate::finding::Finding;
 use crate::pack::Pack;
 use crate::probes::Chain;
 
-/// With the chains that drop packets of these ways, of those that go there (`true`) and come back; and whether they explain that none arrives.
+/// Adds the chains that drop packets in these directions: there (`true`) or back (`false`). Returns
+/// whether they explain that no packet arrives.
 pub(super) fn with_suspects(
     mut finding: Finding,
     tried: &CardsTried,
@@ -17,14 +18,14 @@ pub(super) fn with_suspects(
     let mut is_explained = true;
     for is_there in ways {
         let mut is_blocked = false;
-        // The sender's way out, and the receiver's way in.
+        // The sender's chains for output, and the receiver's for input.
         for (is_here, way) in [(*is_there, Way::Out), (!*is_there, Way::In)] {
             let (end, pack) =
                 if is_here { (&tried.local, names.here_pack) } else { (&tried.remote, names.peer_pack) };
             let Some(suspect) = is_filtered(end).then(|| suspect(pack, way)).flatten() else { continue };
             let host = names.host(is_here);
             finding.found.push_str(&format!("; on {host}, {}", suspect.words()));
-            // What drops some packets may drop others than these.
+            // A chain that drops only some packets may drop others than these.
             is_blocked |= !suspect.is_partial;
             finding = finding.fix_in(&format!("on {host}"), suspect.fix);
         }
@@ -33,13 +34,13 @@ pub(super) fn with_suspects(
     (finding, is_explained)
 }
 
-/// Whether its packets pass the host's firewall, as UDP: those of a hardware card do not.
+/// Returns whether the packets pass the host's firewall as UDP. Those of a hardware card do not.
 pub(super) fn is_filtered(end: &CardEnd) -> bool {
     let is_soft = end.driver.as_deref().is_none_or(|driver| driver.contains("rxe"));
     is_soft && end.gid.kind == "RoCE v2"
 }
 
-/// The way of packets through a host.
+/// The direction of packets through a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     In,
@@ -58,18 +59,18 @@ impl Way {
 /// A chain that drops RoCE v2 packets, or some of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Suspect {
-    /// `inet filter input`
+    /// The family, table and name: `inet filter input`.
     chain: String,
-    /// By a rule, or because no rule lets them through.
+    /// Whether a rule drops them. Otherwise no rule lets them through.
     is_by_rule: bool,
-    /// Only those of some address, interface or length.
+    /// Whether it drops only packets of some address, interface or length.
     is_partial: bool,
     /// The command that lets them through.
     fix: String,
 }
 
 impl Suspect {
-    /// `chain inet filter input drops UDP port 4791`
+    /// Describes the chain: `chain inet filter input drops UDP port 4791`.
     fn words(&self) -> String {
         let chain = &self.chain;
         match (self.is_by_rule, self.is_partial) {
@@ -87,7 +88,8 @@ impl Suspect {
     }
 }
 
-/// The chain of a host that drops them on this way. None is also where the firewall could not be read.
+/// Returns the chain that drops packets in this direction. Also returns `None` if the firewall
+/// could not be read.
 fn suspect(pack: &Pack, way: Way) -> Option<Suspect> {
     let chains = pack.probes().firewall.get().ok()?;
     of_chains(chains.iter().filter(|chain| way.has(&chain.hook)))

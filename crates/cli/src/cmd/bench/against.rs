@@ -1,4 +1,4 @@
-//! `--against FILE`: each row beside the same row of an earlier run.
+//! `--against FILE`: compares each row with the same row of an earlier run.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::report::{BenchReport, Key, Row};
 use crate::terminal::folded;
 
-/// An earlier run, read before the new one begins: nobody wants to hear of a wrong file after ten minutes.
+/// An earlier run. It is read before the new one begins, so that a wrong file is reported at once.
 #[derive(Debug)]
 pub(crate) struct Against {
     file: PathBuf,
@@ -54,7 +54,7 @@ impl Against {
         Self { file: file.into(), rows }
     }
 
-    /// Finds the rows that belong together.
+    /// Matches the rows of both runs.
     pub(crate) fn compare(&self, rows: &[Row]) -> Comparisons {
         let pairs: Vec<(&Row, Option<&Row>)> =
             rows.iter().map(|row| (row, self.row_for(row, rows))).collect();
@@ -67,7 +67,8 @@ impl Against {
         }
     }
 
-    /// The same row, or the only one that differs in its rails alone: tcp beside Soft-RoCE is a question that people have.
+    /// Returns the same row, or the only one that differs in its rails alone, so that for example
+    /// tcp can be compared with Soft-RoCE.
     fn row_for(&self, row: &Row, rows: &[Row]) -> Option<&Row> {
         if let Some(same) = self.rows.iter().find(|there| there.key == row.key) {
             return Some(same);
@@ -94,7 +95,7 @@ fn comparison(here: &Row, there: &Row) -> Comparison {
 }
 
 impl Comparison {
-    /// `0.93`, and `≈0.99` where that may be chance.
+    /// Formats the ratio: `0.93`, and `≈0.99` if the difference may be chance.
     pub(crate) fn ratio(&self) -> String {
         let mark = if self.is_within_spread { "≈" } else { "" };
         format!("{mark}{:.2}", self.operations_per_second_ratio)
@@ -102,12 +103,13 @@ impl Comparison {
 }
 
 impl Comparisons {
-    /// The comparison of a row.
+    /// Returns the comparison of a row.
     pub(crate) fn of(&self, row: &Row) -> Option<&Comparison> {
         self.rows.iter().find(|comparison| comparison.key == row.key)
     }
 
-    /// What the table's column cannot say: what it is compared with, and what stands alone.
+    /// Returns the notes below the table: the file compared with, and the rows without a
+    /// counterpart.
     pub(crate) fn notes(&self, width: Option<u16>) -> String {
         let file = self.file.display();
         let mut notes = vec![format!(
@@ -117,7 +119,7 @@ impl Comparisons {
         notes.iter().map(|note| folded("", note, width)).collect()
     }
 
-    /// Where there is no column for it: a line for each row, and the rest below.
+    /// Formats the comparison without a column: a line for each row, then the remarks.
     pub(crate) fn lines(&self) -> String {
         let file = self.file.display();
         let line =
@@ -130,7 +132,7 @@ impl Comparisons {
         lines.iter().map(|line| format!("{line}\n")).collect()
     }
 
-    /// What stands alone, or beside something else.
+    /// Returns remarks on rows without a counterpart, or with other rails.
     fn remarks(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if let Some(there) = self.rows.iter().find_map(|row| row.rails_there.as_ref()) {
@@ -202,7 +204,7 @@ mod tests {
         {
             assert_eq!(against(there).compare(&here).rows, []);
         }
-        // One that is the same is no doubt.
+        // The same row takes precedence.
         let compared = against(vec![on("rxe0"), on("tcp")]).compare(&[on("tcp")]);
         assert_eq!((compared.rows[0].rails_there.clone(), compared.only_there.len()), (None, 1));
     }

@@ -1,4 +1,4 @@
-//! The agent's side of a bench: it has memory ready, takes messages, and tells what it used.
+//! The agent's side of a bench: it prepares memory, receives messages, and reports its usage.
 
 use anyhow::{Result, bail};
 use farreach::Engine;
@@ -11,19 +11,19 @@ use crate::measure::Stopwatch;
 use crate::native::{self, Cards};
 use crate::session::{Channel, Received};
 
-/// Does what the client says, step by step.
+/// Serves the client's steps.
 pub(crate) fn serve(engine: &Engine, cards: &Cards, channel: &Channel, _task: &Task) -> Result<()> {
     loop {
         match channel.recv_at_last()? {
             Order::Step(step) => {
-                // What this side does not have is told, and the client goes on with something else.
+                // A missing feature is reported, and the client continues with another step.
                 let target = Target::open(engine, channel, &step).map_err(|error| Failure::of(&error));
                 channel.send(target.as_ref().map(Target::ends).map_err(Clone::clone))?;
                 let native =
                     step.native().map(|rules| native::serve_stream(cards, channel, rules)).transpose();
                 let native = match native {
                     Err(error) if Failure::of(&error).exit != Exit::Unavailable => return Err(error),
-                    // The client was told, and goes on with something else.
+                    // The client has the failure, and continues with another step.
                     native => native.ok().flatten(),
                 };
                 let posted = measure(channel)?;
@@ -37,7 +37,7 @@ pub(crate) fn serve(engine: &Engine, cards: &Cards, channel: &Channel, _task: &T
     }
 }
 
-/// The repetitions of one step: how many operations the client has posted in all.
+/// Serves the repetitions of one step. Returns the number of operations that the client has posted.
 fn measure(channel: &Channel) -> Result<u64> {
     let (mut stopwatch, mut messages) = (Stopwatch::start(), 0);
     loop {
@@ -51,8 +51,8 @@ fn measure(channel: &Channel) -> Result<u64> {
     }
 }
 
-/// However long that takes, until the client is lost or this agent is told to end: of what a client does by itself an agent hears nothing, and
-/// a repetition is as long as a person wants.
+/// Receives without a timeout, until the client is lost or this agent is interrupted: one-sided
+/// operations cause no messages, and the user chooses the length of a repetition.
 fn recv(channel: &Channel) -> Result<Received<Order>> {
     loop {
         match channel.recv_either(GLANCE) {

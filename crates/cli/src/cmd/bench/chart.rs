@@ -1,4 +1,5 @@
-//! The rows as a picture: throughput over size, and latency below. SVG, which needs no fonts here: the reader's are used.
+//! Draws the rows as an SVG chart: throughput by size, and latency below. It embeds no fonts; the
+//! viewer's are used.
 
 use anyhow::{Context, Result, anyhow};
 use plotters::coord::Shift;
@@ -17,19 +18,19 @@ const GRID: RGBColor = RGBColor(225, 228, 232);
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// What is drawn of a row, where it was measured.
+/// A figure of a row, if it was measured.
 type Figure<'a, T> = &'a dyn Fn(&Row) -> Option<T>;
 
 /// One of the charts.
 struct Panel<'a> {
     heading: &'a str,
-    /// The line: a figure of a row with the least and the most of it.
+    /// The line: a figure of a row with its minimum and maximum.
     figure: Figure<'a, [f64; 3]>,
-    /// A second one, dashed.
+    /// A second, dashed line.
     beside: Option<Figure<'a, f64>>,
 }
 
-/// The picture, as the text of an SVG file.
+/// Returns the chart as the text of an SVG file.
 pub(crate) fn render(report: &BenchReport) -> Result<String> {
     let series = series::of(&report.rows);
     let mut text = String::new();
@@ -42,13 +43,13 @@ pub(crate) fn render(report: &BenchReport) -> Result<String> {
     Ok(text)
 }
 
-/// The errors of drawing are not ours to hold: they borrow the picture.
+/// Converts an error of the drawing library, which borrows the picture and cannot be returned.
 fn broken(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow!("{error}")
 }
 
 fn draw(root: &Area<'_>, report: &BenchReport, series: &[Series<'_>]) -> Result<()> {
-    // A picture without a ground is unreadable on a dark page.
+    // A transparent background would be unreadable on a dark page.
     root.fill(&WHITE).map_err(broken)?;
     let (top, below) = root.split_vertically(TITLE_HEIGHT);
     title(&top, report)?;
@@ -83,7 +84,7 @@ fn title(area: &Area<'_>, report: &BenchReport) -> Result<()> {
     area.draw(&Text::new(line, (24, 38), font(15))).map_err(broken)
 }
 
-/// What the latencies are of, where it is the same for all.
+/// Returns the kind of latency, if it is the same for all rows.
 fn timed(rows: &[Row]) -> String {
     match rows.first() {
         Some(first) if rows.iter().all(|row| row.latency_of == first.latency_of) => {
@@ -144,7 +145,7 @@ fn chart(area: &Area<'_>, panel: &Panel<'_>, series: &[Series<'_>]) -> Result<()
     Ok(())
 }
 
-/// Beside both charts, since both have the same lines.
+/// Draws the legend beside both charts, which have the same lines.
 fn draw_legend(area: &Area<'_>, series: &[Series<'_>]) -> Result<()> {
     const TOP: i32 = 44;
     let (_, height) = area.dim_in_pixel();
@@ -159,7 +160,8 @@ fn draw_legend(area: &Area<'_>, series: &[Series<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// The least and the most; none of nothing. A logarithm has no zero.
+/// Returns the smallest and the largest positive value, or `None`. Zero has no place on a
+/// logarithmic axis.
 fn ends(values: impl Iterator<Item = f64>) -> Option<[f64; 2]> {
     let widen = |ends: Option<[f64; 2]>, value: f64| {
         let [low, high] = ends.unwrap_or([value, value]);
@@ -168,7 +170,7 @@ fn ends(values: impl Iterator<Item = f64>) -> Option<[f64; 2]> {
     values.filter(|value| *value > 0.0).fold(None, widen)
 }
 
-/// From a round number to a round number, with both ends between them.
+/// Returns round bounds of an axis that enclose both ends.
 fn around(low: f64, high: f64) -> (f64, f64) {
     let (least, most) = (low / 1.05, high * 1.05);
     let rounds =
@@ -177,7 +179,8 @@ fn around(low: f64, high: f64) -> (f64, f64) {
     (below.unwrap_or(least), rounds().find(|number| *number >= most).unwrap_or(most))
 }
 
-/// Where the vertical axis has its lines: 1, 2, 5 of each decade, or the decades alone where there are many.
+/// Returns the lines of the vertical axis: 1, 2, 5 of each decade, or the decades alone if there
+/// are many.
 fn round_numbers(low: f64, high: f64) -> Vec<f64> {
     let mantissas: &[f64] = if high / low > 1e3 { &[1.0] } else { &[1.0, 2.0, 5.0] };
     let decades = low.log10().floor() as i32..=high.log10().ceil() as i32;
@@ -186,7 +189,7 @@ fn round_numbers(low: f64, high: f64) -> Vec<f64> {
     numbers.filter(|number| (low..=high).contains(number)).collect()
 }
 
-/// A round number without the zeros of measured ones.
+/// Formats a round number without trailing zeros.
 fn plain(value: f64) -> String {
     let text = units::digits(value);
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }

@@ -1,4 +1,4 @@
-//! What is told before anything is measured, because it would end a measurement: nobody wants to hear of it after ten minutes.
+//! Checks that run before a measurement, so that an error is not reported only after ten minutes.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -15,20 +15,20 @@ use crate::native::Connection;
 use crate::session::Session;
 use crate::units::sweep::Counts;
 
-/// A message is held whole by the library until it is taken.
+/// The library holds a whole message until it is received.
 const MESSAGE_MAX: u64 = 1 << 20;
 
-/// What a step may want of memory, on either side.
+/// The limit of memory for a step, on either side.
 const MEMORY_MAX: u64 = 1 << 32;
 
 const DEPTH_MAX: u32 = 4096;
 
 const QUEUES_MAX: u32 = 256;
 
-/// How long the rails of a session may take to be ready, after the first of them.
+/// How long the rails of a session may take to be ready, after the first one.
 const RAILS_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Whether what was typed can be.
+/// Checks the arguments.
 pub(super) fn arguments(args: &BenchArgs) -> Result<(), Failure> {
     let wrong = |what: String, cause: String| {
         Err(Failure::new(Exit::Usage, format!("{what} cannot be"))
@@ -60,7 +60,7 @@ pub(super) fn arguments(args: &BenchArgs) -> Result<(), Failure> {
         );
     }
     queue_pair(args)?;
-    // Those of a word have one size, whatever was typed.
+    // Operations on a word have a fixed size, whatever was typed.
     if args.op.contains(&Operation::Flush) {
         let check = |bytes: &u64| NativeOperation::FlushGlobal.check_size(*bytes as usize);
         args.sizes.bytes().iter().try_for_each(check)?;
@@ -68,7 +68,7 @@ pub(super) fn arguments(args: &BenchArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether there is an operation that the flags of bare queue pairs are for.
+/// Checks that the options of queue pairs apply to one of the operations.
 fn queue_pair(args: &BenchArgs) -> Result<(), Failure> {
     let wrong = |what: &str, cause: &str| {
         Err(Failure::new(Exit::Usage, format!("{what} has no effect here"))
@@ -100,10 +100,11 @@ fn queue_pair(args: &BenchArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether a picture can be written there. What is there stays as it is until there is a new one.
+/// Checks that the picture can be written. An existing file stays unchanged until there is a new
+/// one.
 pub(super) fn picture(file: &Path) -> Result<(), Failure> {
     let is_new = match fs::metadata(file) {
-        // Who reads a pipe would take it for the end when it is closed again.
+        // A reader of a pipe would take a close for the end of the data.
         Ok(there) if !there.is_file() && !there.is_dir() => return Ok(()),
         there => there.is_err(),
     };
@@ -121,7 +122,8 @@ pub(super) fn unwritable(file: &Path, error: &io::Error) -> Failure {
         .fix("name a file in a folder that there is, and that you may write to")
 }
 
-/// Whether a session goes over as many rails as were asked for: with fewer, its rows would be those of another session.
+/// Checks that a session uses as many rails as requested. With fewer, its rows would duplicate
+/// those of another session.
 pub(super) fn rails(wanted: Option<usize>, session: &Session) -> Result<(), NotMeasured> {
     let Some(wanted) = wanted else { return Ok(()) };
     let ready = || session.channels.iter().map(|channel| channel.peer.rails().len()).min().unwrap_or(0);
@@ -168,7 +170,7 @@ mod tests {
             let refused = checked(words).expect_err(words);
             assert_eq!((refused.error.as_str(), refused.exit), (told, Exit::Usage), "{words}");
         }
-        // An atomic operation has its eight bytes, whatever the others have.
+        // An atomic operation has eight bytes, whatever the others have.
         assert_eq!(checked("--op write,cas,atomic-write -s 4..1M"), Ok(()));
         assert_eq!(checked("--op flush -s 8..1M"), Ok(()));
     }

@@ -1,4 +1,4 @@
-//! The client's side of a bench: every row, several times.
+//! The client's side of a bench: measures every row several times.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::session::Session;
 use crate::stream::{Flow, Stream};
 use crate::units;
 
-/// One thing to be measured.
+/// One row to be measured.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
     pub(super) operation: Operation,
@@ -27,14 +27,16 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// For whoever watches.
+    /// Describes the row, for progress.
     pub(super) fn told(&self) -> String {
         format!("{} {}, depth {}", self.operation.name(), units::size(self.size_bytes), self.depth)
     }
 }
 
-/// Measures one row, over all connections of a session at once: none where the person has had enough before there was anything to tell. What a
-/// rail does not have is told, and the session goes on.
+/// Measures one row, over all connections of a session at once.
+///
+/// Returns `None` if the user interrupted before there was a result. The inner error is a feature
+/// that a rail lacks; the session continues after it.
 pub(super) fn row(
     args: &BenchArgs,
     session: &Session,
@@ -98,14 +100,15 @@ fn repetitions(
 
 type Lane = (Box<dyn Stream>, Flow);
 
-/// Keeps all connections busy for a while: operations that were done.
+/// Keeps all connections busy for this time. Returns the number of completed operations.
 fn run(lanes: &mut [Lane], time: Duration) -> Result<u64> {
     let (stopwatch, mut operations) = (Stopwatch::start(), 0);
     for (stream, flow) in lanes.iter_mut() {
         flow.fill(stream.as_mut())?;
     }
     while stopwatch.elapsed() < time && !interrupt::is_asked() {
-        // Whichever is waited for, each connection has its depth under way: one that posted only in its own turn would idle in the others'.
+        // Each connection stays at its depth, whichever one is waited for. A connection that posted
+        // only in its own turn would idle during the others'.
         for (stream, flow) in lanes.iter_mut() {
             flow.complete(stream.as_mut())?;
             operations += 1;
@@ -132,14 +135,16 @@ fn repetition(
     let operations = run(lanes, time)?;
     let mut cpu_peer = Duration::ZERO;
     let mut messages = 0;
-    // All are told before the first answer is waited for, which counts as time of the measurement.
+    // All agents get the message before the first answer is waited for, because the wait counts as
+    // time of the measurement.
     session.channels.iter().try_for_each(|channel| channel.send(Order::End))?;
     for channel in &session.channels {
         let answer: Answer = channel.recv()?;
         cpu_peer += Duration::from_nanos(answer.usage.cpu_ns);
         messages += answer.messages;
     }
-    // A message is on its way when its send is done; it counts when it is there, and the answer comes behind it.
+    // A completed send may still be in flight. A message counts when it has arrived, and the answer
+    // follows it.
     let usage = stopwatch.usage();
     if step.operation == Operation::Send {
         ensure!(messages == operations, "{operations} messages were sent, and {messages} have come");
@@ -165,7 +170,7 @@ mod tests {
 
     use super::*;
 
-    /// What all streams have under way, now and whenever one of them was waited for.
+    /// The operations in flight of all streams, now and at each wait.
     #[derive(Debug, Default)]
     struct Tally {
         under_way: usize,
@@ -191,7 +196,8 @@ mod tests {
     #[test]
     fn whichever_is_waited_for_all_connections_have_their_depth_under_way() {
         for (queues, depth) in [(8, 1), (3, 4), (1, 16)] {
-            // A busy machine may let the time pass before the first wait: then it is longer.
+            // On a busy machine the time may pass before the first wait; then it is repeated with a
+            // longer time.
             let (tally, operations) = (1..)
                 .map(|factor| {
                     let tally = Rc::new(RefCell::new(Tally::default()));

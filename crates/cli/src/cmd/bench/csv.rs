@@ -1,11 +1,12 @@
-//! The rows for a spreadsheet: one line each, every figure with the least and the most of its repetitions.
+//! Formats the rows as CSV: one line each, and every figure with the minimum and maximum of its
+//! repetitions.
 
 use super::figures::Figures;
 use super::report::Row;
 
 type Figure = fn(&Figures) -> Option<f64>;
 
-/// The figures, as the heading calls them.
+/// The figures and their column names.
 const FIGURES: [(&str, Figure); 7] = [
     ("operations_per_second", |it| Some(it.operations_per_second)),
     ("bits_per_second", |it| Some(it.bits_per_second)),
@@ -16,7 +17,7 @@ const FIGURES: [(&str, Figure); 7] = [
     ("cpu_peer_ns_per_operation", |it| it.cpu_peer_ns_per_operation),
 ];
 
-/// A heading and a line for each row. What was not measured is empty.
+/// Formats a heading and a line for each row. Figures that were not measured are empty.
 pub(crate) fn render(rows: &[Row]) -> String {
     let mut heading: Vec<String> =
         ["operation", "size_bytes", "depth", "queues", "rails", "repetitions"].map(str::to_owned).to_vec();
@@ -43,8 +44,8 @@ pub(crate) fn render(rows: &[Row]) -> String {
     [heading.join(",")].into_iter().chain(lines).map(|line| line + "\n").collect()
 }
 
-/// A text that a comma or quote would tear apart stands in quotes (RFC 4180). A name such as `tcp;ofi_rxm` does, too: where a comma
-/// writes decimals, spreadsheets part cells by semicolons.
+/// Quotes a text that contains a comma or quote (RFC 4180), or a semicolon as in `tcp;ofi_rxm`: in
+/// locales with a decimal comma, spreadsheets separate cells by semicolons.
 fn quoted(text: &str) -> String {
     if text.contains([',', ';', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))

@@ -1,4 +1,4 @@
-//! What was measured: once, and what several times say together.
+//! The figures of one measurement, and the statistics of several.
 
 use std::time::Duration;
 
@@ -34,20 +34,20 @@ pub(crate) struct Repetition {
     pub(crate) figures: Figures,
 }
 
-/// What one measurement took, for [`Repetition::new`] to reckon with.
+/// The raw values of one measurement, for [`Repetition::new`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Measured<'a> {
     pub(crate) operations: u64,
     pub(crate) size_bytes: u64,
     pub(crate) elapsed: Duration,
-    /// In ns; none where single operations were not timed.
+    /// In ns; `None` if single operations were not timed.
     pub(crate) latencies: Option<&'a Histogram<u64>>,
     pub(crate) cpu_here: Option<Duration>,
     pub(crate) cpu_peer: Option<Duration>,
 }
 
 impl Repetition {
-    /// The figures; none where nothing was done, which has no rate.
+    /// Computes the figures. Returns `None` if no operation was done, which has no rate.
     pub(crate) fn new(measured: Measured<'_>) -> Option<Self> {
         let Measured { operations, size_bytes, elapsed, .. } = measured;
         if operations == 0 || elapsed.is_zero() {
@@ -82,7 +82,7 @@ pub(crate) struct Spread {
 }
 
 impl Figures {
-    /// Each figure's median.
+    /// Returns the median of each figure.
     pub(crate) fn median(all: &[Repetition]) -> Option<Self> {
         Self::each(all, |sorted| {
             let middle = sorted.len() / 2;
@@ -90,7 +90,7 @@ impl Figures {
         })
     }
 
-    /// Makes one of many, figure by figure, from those that have it, in order.
+    /// Combines each figure of all repetitions that have it. `one_of` gets the values sorted.
     fn each(all: &[Repetition], one_of: impl Fn(&[f64]) -> f64) -> Option<Self> {
         let of = |figure: &dyn Fn(&Self) -> Option<f64>| {
             let mut values: Vec<f64> = all.iter().filter_map(|it| figure(&it.figures)).collect();
@@ -113,7 +113,7 @@ impl Figures {
 }
 
 impl Spread {
-    /// Of at least one.
+    /// Returns the spread, or `None` without a repetition.
     pub(crate) fn of(all: &[Repetition]) -> Option<Self> {
         let min = Figures::each(all, |sorted| sorted[0])?;
         let max = Figures::each(all, |sorted| sorted[sorted.len() - 1])?;
@@ -121,7 +121,7 @@ impl Spread {
     }
 }
 
-/// How far the farthest repetition is from the median, as a part of it.
+/// Returns the largest deviation of a repetition from the median, relative to the median.
 pub(crate) fn deviation(min: f64, median: f64, max: f64) -> f64 {
     if median > 0.0 { (max - median).max(median - min) / median } else { 0.0 }
 }

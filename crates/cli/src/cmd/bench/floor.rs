@@ -1,4 +1,4 @@
-//! `--floor`: what a run must reach to pass.
+//! `--floor`: the figures that a run must reach to pass.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,10 +13,10 @@ use super::verdict::{Outcome, Verdict};
 use crate::units;
 use crate::units::parse::{bit_rate_of, duration_of, operation_rate_of, share_of};
 
-/// A floor under rates, or a ceiling over latencies, as it was typed.
+/// A lower bound on rates, or an upper bound on latencies, as typed.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Floor {
-    /// `90%of=FILE`: of the operations a second that the same row of an earlier run has.
+    /// `90%of=FILE`: a share of the operations per second in the same row of an earlier run.
     Share { share: f64, file: PathBuf },
     /// `10Gb/s`, `500k/s`, `20us`, `p99=50us`: the same for every row.
     Fixed { measure: Measure, bound: f64 },
@@ -53,7 +53,7 @@ impl Measure {
         if self.is_rate() { measured >= bound } else { measured <= bound }
     }
 
-    /// With its unit.
+    /// Formats a value with its unit.
     pub(super) fn text(self, value: f64) -> String {
         match self {
             Self::OperationsPerSecond => units::operation_rate(value),
@@ -97,7 +97,7 @@ impl fmt::Display for Floor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Share { share, file } => {
-                // 0.07 × 100 is not 7 to a computer.
+                // In floating point, 0.07 × 100 is not 7.
                 write!(f, "{} % of {}", (share * 1000.0).round() / 10.0, file.display())
             }
             Self::Fixed { measure, bound } => f.write_str(&measure.text(*bound)),
@@ -105,7 +105,7 @@ impl fmt::Display for Floor {
     }
 }
 
-/// A floor with the earlier run that it speaks of, read before the new one begins.
+/// A floor with its earlier run, which is read before the new one begins.
 #[derive(Debug)]
 pub(crate) struct Judge {
     floor: Floor,
@@ -113,7 +113,7 @@ pub(crate) struct Judge {
 }
 
 impl Judge {
-    /// Reads the file that the floor names, if it names one.
+    /// Reads the file that the floor names, if any.
     pub(crate) fn new(floor: Floor) -> Result<Self> {
         let baseline = match &floor {
             Floor::Share { file, .. } => BenchReport::read(file)?.rows,
@@ -126,7 +126,7 @@ impl Judge {
         Self { floor, baseline }
     }
 
-    /// Holds each row against the floor.
+    /// Judges each row by the floor.
     pub(crate) fn judge(&self, rows: &[Row]) -> Vec<Verdict> {
         let mut verdicts: Vec<_> = rows.iter().map(|row| self.verdict(row)).collect();
         let is_missing = |there: &&Row| rows.iter().all(|here| here.key != there.key);

@@ -1,4 +1,5 @@
-//! `farreach bench`: operations × sizes × depths × rails, as table, JSON, CSV and chart, against a floor or an earlier run.
+//! `farreach bench`: measures operations × sizes × depths × rails, and reports as table, JSON, CSV
+//! and chart, against a floor or an earlier run.
 
 pub(crate) mod against;
 mod agent;
@@ -136,11 +137,11 @@ Latency is from the post to its completion: at depth 1 that is a round trip.
 Exit code: 0 if all was measured and no floor was missed, 1 below a floor, 3 a
 rail lacks an operation, or there are fewer rails, 4 peer lost.";
 
-/// What the agent is told at first; the rest it is told step by step.
+/// The first parameters for the agent. The others follow with each step.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Task {}
 
-/// What the agent is to have ready for one row.
+/// The requirements of one row on the agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Step {
     operation: Operation,
@@ -152,7 +153,7 @@ struct Step {
 }
 
 impl Step {
-    /// As an operation of verbs' own, where it is one.
+    /// Returns the parameters for verbs, if it is a verbs operation.
     fn native(&self) -> Option<StreamRules> {
         let operation = self.operation.native()?;
         Some(StreamRules {
@@ -164,24 +165,24 @@ impl Step {
         })
     }
 
-    /// The bytes of the agent's memory: a place for each operation that is under way.
+    /// Returns the size of the agent's memory: a place for each operation in flight.
     fn places_len(&self) -> usize {
         self.size_bytes as usize * self.depth as usize
     }
 }
 
-/// What a client tells its agent.
+/// A message of a client to its agent.
 #[derive(Debug, Serialize, Deserialize)]
 enum Order {
     Step(Step),
     Begin,
     End,
-    /// So many operations were posted.
+    /// The step is done, with this many operations posted.
     StepDone(u64),
     Done,
 }
 
-/// What an agent has taken and used since the beginning of a repetition.
+/// The messages received and the usage since the start of a repetition.
 #[derive(Debug, Serialize, Deserialize)]
 struct Answer {
     messages: u64,
@@ -191,9 +192,9 @@ struct Answer {
 /// How long an operation may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Measures, and prints.
+/// Measures and prints.
 pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
-    // What cannot be used is told before anything is measured.
+    // Errors in the arguments are reported before anything is measured.
     check::arguments(args)?;
     args.svg.as_deref().map(check::picture).transpose()?;
     let against = args.against.as_deref().map(Against::read).transpose()?;
@@ -201,18 +202,18 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
     let (mut report, failure) = measure(args)?;
     report.comparisons = against.map(|against| against.compare(&report.rows));
     let verdicts: Vec<Vec<Verdict>> = judges.iter().map(|judge| judge.judge(&report.rows)).collect();
-    // Each floor by itself: one that had nothing to judge has not passed.
+    // Each floor is judged by itself: one without a row to judge has not passed.
     let is_passed = verdicts.iter().all(|verdicts| verdict::is_passed(verdicts));
     report.verdicts = verdicts.concat();
     report.error = failure.as_ref().map(Told::from);
     let printed = terminal::print(&text(args, &report)?);
-    // What is in the way of the picture, or of printing, takes nothing away from the other one.
+    // A failure to draw does not prevent printing, and vice versa.
     let undrawn = args.svg.as_deref().and_then(|file| draw(file, &report).err());
     printed?;
     tell(args, &report);
     let failures: Vec<Failure> = failure.into_iter().chain(undrawn).collect();
     for failure in &failures {
-        // For people: the report has what went wrong with the measurement, for programs.
+        // For human readers: the JSON report contains the failures of the measurement.
         terminal::tell_failure(failure, false);
     }
     Ok(match failures.first() {
@@ -229,7 +230,7 @@ fn draw(file: &Path, report: &BenchReport) -> Result<(), Failure> {
     fs::write(file, picture).map_err(|error| check::unwritable(file, &error))
 }
 
-/// What the result has no place for, beside it.
+/// Prints on stderr what has no place in the result.
 fn tell(args: &BenchArgs, report: &BenchReport) {
     if args.csv {
         let mut text = report.comparisons.as_ref().map(Comparisons::lines).unwrap_or_default();
@@ -257,7 +258,7 @@ fn text(args: &BenchArgs, report: &BenchReport) -> Result<String> {
     Ok(text)
 }
 
-/// All rows, or those before something went wrong; and what that was.
+/// Returns all rows, or those before a failure, with the failure.
 fn measure(args: &BenchArgs) -> Result<(BenchReport, Option<Failure>)> {
     let mut begun = None;
     let error = measure_into(args, &mut begun).err();
@@ -281,7 +282,7 @@ fn measure_into(args: &BenchArgs, begun: &mut Option<BenchReport>) -> Result<()>
         }
         let rules = rules(args, rails, queues);
         let session = match Session::open(&args.client, rules, "Bench", &Task {}) {
-            // Who has had enough wants to hear of what was measured.
+            // After an interrupt, the rows measured so far are reported.
             Err(_) if interrupt::is_asked() => break,
             opened => opened?,
         };
@@ -294,14 +295,14 @@ fn measure_into(args: &BenchArgs, begun: &mut Option<BenchReport>) -> Result<()>
             Err(lacking) => report.not_measured.push(lacking),
         }
         for channel in &session.channels {
-            // One that is lost was told of, or has nothing more to do.
+            // If the peer is lost, this was reported already, or there is nothing more to do.
             let _ = channel.send(Order::Done);
         }
     }
     Ok(())
 }
 
-/// The rows of one session.
+/// Measures the rows of one session.
 fn measure_over(
     args: &BenchArgs,
     session: &Session,
@@ -329,7 +330,7 @@ fn measure_over(
     Ok(())
 }
 
-/// The operations, each once, in the order typed.
+/// Returns the operations without duplicates, in the order typed.
 fn operations(args: &BenchArgs) -> Vec<Operation> {
     let mut distinct = Vec::new();
     for operation in &args.op {
@@ -340,7 +341,7 @@ fn operations(args: &BenchArgs) -> Vec<Operation> {
     distinct
 }
 
-/// Each number of rails with each number of connections.
+/// Combines each number of rails with each number of connections.
 fn sessions(args: &BenchArgs) -> Vec<(Option<usize>, usize)> {
     let rails: Vec<Option<usize>> = match &args.rails {
         Some(counts) => counts.numbers().iter().map(|count| Some(*count as usize)).collect(),

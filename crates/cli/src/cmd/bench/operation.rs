@@ -1,4 +1,4 @@
-//! What can be measured.
+//! The operations that can be measured.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -47,7 +47,7 @@ impl Operation {
         }
     }
 
-    /// As an operation of verbs' own, which a bare queue pair does.
+    /// Returns the verbs operation, if a queue pair of its own does it.
     pub(crate) fn native(self) -> Option<NativeOperation> {
         Some(match self {
             Self::AtomicWrite => NativeOperation::AtomicWrite,
@@ -58,7 +58,7 @@ impl Operation {
         })
     }
 
-    /// Whether it is always on eight bytes.
+    /// Returns whether the operation always has eight bytes.
     pub(crate) fn is_of_a_word(self) -> bool {
         matches!(self, Self::Cas | Self::Faa | Self::AtomicWrite)
     }

@@ -1,7 +1,9 @@
-//! What `farreach bench` has to say: the shape of its JSON, written and read. Sizes are bytes, times ns, rates bits a second.
+//! The report of `farreach bench`, as JSON, written and read. Sizes are in bytes, times in ns,
+//! rates in bits per second.
 //!
-//! A field is only ever added; one that changes its meaning or goes away raises [`SCHEMA_VERSION`]. What is added later is read as
-//! empty from reports that are older. The schema is docs/schema/bench.json.
+//! Compatibility: fields may be added. Changing the meaning of a field, or removing it, raises
+//! [`SCHEMA_VERSION`]. A field that an older report lacks is read as empty. The schema is
+//! docs/schema/bench.json.
 
 use std::fmt;
 use std::fs;
@@ -19,10 +21,10 @@ use crate::native::QueuePairArgs;
 use crate::report::{Head, LatencyOf, SCHEMA_VERSION, Told};
 use crate::units;
 
-/// What says which command wrote a report.
+/// The name of the command in a report.
 pub(crate) const COMMAND: &str = "bench";
 
-/// What tells a person that rows are missing because he has had enough.
+/// The note that rows are missing because of an interrupt.
 pub(crate) const INTERRUPTED: &str = "It was interrupted: the rest was not measured.";
 
 /// All of one run of `farreach bench`.
@@ -56,7 +58,7 @@ pub(crate) struct NotMeasured {
 }
 
 impl NotMeasured {
-    /// This failure is why.
+    /// Creates an entry with this failure as the reason.
     pub(crate) fn new(operation: Option<&str>, error: String, failure: &Failure) -> Self {
         let why = Told { error, cause: Some(failure.sentence()), fix: failure.fix.clone() };
         Self { operation: operation.map(str::to_owned), why }
@@ -110,7 +112,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// A row; none without a repetition.
+    /// Creates a row; returns `None` without a repetition.
     pub(crate) fn new(key: Key, latency_of: LatencyOf, repetitions: Vec<Repetition>) -> Option<Self> {
         let median = Figures::median(&repetitions)?;
         let spread = Spread::of(&repetitions)?;
@@ -119,7 +121,7 @@ impl Row {
 }
 
 impl BenchReport {
-    /// Nothing is measured yet.
+    /// Creates a report without rows.
     pub(crate) fn new(head: Head, parameters: Parameters) -> Self {
         Self {
             head,
@@ -154,7 +156,7 @@ impl BenchReport {
         }
     }
 
-    /// As a program reads it.
+    /// Returns the report as JSON.
     pub(crate) fn to_json(&self) -> Result<String> {
         Ok(serde_json::to_string_pretty(self).context("cannot write the report as JSON")? + "\n")
     }

@@ -1,4 +1,4 @@
-//! A run that never was, for tests of what is made of one.
+//! A constructed run, for tests.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::session::Wait;
 const SIZES: [u64; 5] = [8, 512, 4096, 65536, 1 << 20];
 const DEPTHS: [u32; 3] = [1, 16, 64];
 
-/// A row over the first rail.
+/// Returns the key of a row over the first rail.
 pub(crate) fn key(operation: &str, size_bytes: u64, depth: u32) -> Key {
     Key { operation: operation.to_owned(), size_bytes, depth, queues: 1, rails: vec!["mlx5_0".to_owned()] }
 }
 
-/// A row with these rates. An operation takes as long as the rate and the depth say.
+/// Returns a row with these rates. The latency follows from rate and depth.
 pub(crate) fn row(operation: &str, size_bytes: u64, depth: u32, rates: &[f64]) -> Row {
     let repetitions = rates.iter().map(|rate| repetition(*rate, size_bytes, depth)).collect();
     Row::new(key(operation, size_bytes, depth), LatencyOf::Completion, repetitions).expect("repetitions")
@@ -39,13 +39,13 @@ fn repetition(operations_per_second: f64, size_bytes: u64, depth: u32) -> Repeti
     }
 }
 
-/// A whole run over a card of 100 Gb/s.
+/// Returns a whole run over a card of 100 Gb/s.
 pub(crate) fn report() -> BenchReport {
     let mut rows = Vec::new();
     for (operation, delay_ns) in [("write", 1900.0), ("read", 2600.0), ("send", 2100.0)] {
         for depth in DEPTHS {
             for size in SIZES {
-                // What fits in flight, what the card can post, and what the link carries.
+                // The limits: operations in flight, the card's message rate, and the link.
                 let in_flight = f64::from(depth) * 1e9 / (delay_ns + size as f64 / 11.8);
                 let rate = in_flight.min(18e6).min(97.4e9 / 8.0 / size as f64);
                 rows.push(row(operation, size, depth, &[rate, rate * 0.975, rate * 1.01]));

@@ -4,7 +4,7 @@ use plotters::style::{BLACK, RGBColor};
 
 use super::report::{Key, Row};
 
-/// Colours that the colour-blind tell apart, too (Okabe and Ito): one for each operation.
+/// Colours that the colour-blind can distinguish (Okabe and Ito), one for each operation.
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -19,11 +19,11 @@ const COLOURS: [RGBColor; 7] = [
 pub(super) struct Series<'a> {
     pub(super) label: String,
     pub(super) colour: RGBColor,
-    /// By size.
+    /// Sorted by size.
     pub(super) rows: Vec<&'a Row>,
 }
 
-/// The lines that the rows make, each in its colour.
+/// Returns the lines of the rows, with their colours.
 pub(super) fn of(rows: &[Row]) -> Vec<Series<'_>> {
     let mut operations: Vec<&str> = rows.iter().map(|row| row.key.operation.as_str()).collect();
     operations.dedup();
@@ -35,7 +35,7 @@ pub(super) fn of(rows: &[Row]) -> Vec<Series<'_>> {
             None => series.push(Series { label: label(&row.key, rows), colour: BLACK, rows: vec![row] }),
         }
     }
-    // Of one colour, the first is the palest.
+    // Of the lines with one colour, the first is the palest.
     let of = |series: &Series<'_>| series.rows[0].key.operation.clone();
     for index in 0..series.len() {
         let operation = of(&series[index]);
@@ -54,7 +54,7 @@ fn paler(colour: RGBColor, part: f64) -> RGBColor {
     RGBColor(mix(colour.0), mix(colour.1), mix(colour.2))
 }
 
-/// What sets a line apart from the others, and no more.
+/// Returns a label with the properties that differ between rows, and no more.
 fn label(key: &Key, rows: &[Row]) -> String {
     let mut label = key.operation.clone();
     if rows.iter().any(|row| row.key.depth != key.depth) {
@@ -69,7 +69,8 @@ fn label(key: &Key, rows: &[Row]) -> String {
     label
 }
 
-/// Where the axis of sizes has its lines: at what was measured, and not so many that their names touch.
+/// Returns the lines of the size axis: at measured sizes, and few enough that their labels do not
+/// touch.
 pub(super) fn sizes(series: &[Series<'_>]) -> Vec<f64> {
     const SIZES_MAX: usize = 9;
     let mut sizes: Vec<u64> =
@@ -77,7 +78,7 @@ pub(super) fn sizes(series: &[Series<'_>]) -> Vec<f64> {
     sizes.sort_unstable();
     sizes.dedup();
     let step = sizes.len().div_ceil(SIZES_MAX).max(1);
-    // From the largest down: that is the one that people ask for.
+    // Starts at the largest size, which matters most.
     sizes.into_iter().rev().step_by(step).map(|bytes| bytes as f64).collect()
 }
 

@@ -1,4 +1,4 @@
-//! The operations of the engine as streams, with what the other side has to have ready for each.
+//! The operations of the engine as streams, with the memory that the other side prepares for each.
 
 use std::collections::VecDeque;
 
@@ -16,14 +16,14 @@ use crate::registered;
 use crate::session::Channel;
 use crate::stream::Stream;
 
-/// What the agent has ready: memory, and a counter where one is told.
+/// The agent's memory, and its counter for operations that notify one.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Ends {
     memory: Option<GrantToken>,
     counter: Option<CounterToken>,
 }
 
-/// The agent's side: kept for as long as the client goes on.
+/// The agent's side. It is kept until the client is done with the step.
 #[derive(Debug, Default)]
 pub(super) struct Target {
     memory: Option<Grant>,
@@ -58,7 +58,7 @@ impl Target {
     }
 }
 
-/// The client's side.
+/// Opens the client's side.
 pub(super) fn open(engine: &Engine, channel: &Channel, step: &Step, ends: &Ends) -> Result<Box<dyn Stream>> {
     let len = step.size_bytes as usize;
     if step.operation == Operation::Send {
@@ -89,7 +89,7 @@ pub(super) fn open(engine: &Engine, channel: &Channel, step: &Step, ends: &Ends)
     })
 }
 
-/// The peer's memory, one place after the other and around again.
+/// The peer's memory, as consecutive places used in a cycle.
 #[derive(Debug)]
 struct Places {
     all: Vec<RemoteSlice>,

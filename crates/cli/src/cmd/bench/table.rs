@@ -1,4 +1,5 @@
-//! The rows for a person: medians with how far the repetitions are from them, and as many columns as fit.
+//! Formats the rows as a table: medians with the deviation of the repetitions, and as many columns
+//! as fit.
 
 use super::against::{Comparison, Comparisons};
 use super::figures::deviation;
@@ -10,7 +11,7 @@ use crate::units::{self, digits, microseconds, percent};
 /// A column with its cells.
 struct Column {
     heading: &'static str,
-    /// The highest goes first where not all fit; zero stays.
+    /// The column with the highest value is dropped first if not all fit; zero is never dropped.
     expendable: u8,
     is_text: bool,
     cells: Vec<String>,
@@ -39,10 +40,10 @@ fn columns(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Between two columns.
+/// The gap between two columns.
 const GAP: &str = "  ";
 
-/// The whole table, with what all rows share above it and notes below.
+/// Formats the whole table, with shared properties above it and notes below.
 pub(crate) fn render(report: &BenchReport, width: Option<u16>, paint: Paint) -> String {
     let rows = &report.rows;
     if rows.is_empty() {
@@ -55,7 +56,7 @@ pub(crate) fn render(report: &BenchReport, width: Option<u16>, paint: Paint) -> 
     text.push_str(&paint.faint(heading.join(GAP).trim_end()));
     text.push('\n');
     for (number, row) in rows.iter().enumerate() {
-        // A line between groups, where there are groups.
+        // An empty line between groups, if a group has several rows.
         let is_other = number > 0 && !is_same_group(&rows[number - 1].key, &row.key);
         if is_other && rows.windows(2).any(|pair| is_same_group(&pair[0].key, &pair[1].key)) {
             text.push('\n');
@@ -69,12 +70,12 @@ pub(crate) fn render(report: &BenchReport, width: Option<u16>, paint: Paint) -> 
     text
 }
 
-/// Whether only the size differs.
+/// Returns whether only the size differs.
 fn is_same_group(one: &Key, other: &Key) -> bool {
     Key { size_bytes: other.size_bytes, ..one.clone() } == *other
 }
 
-/// Drops the most expendable columns until the rest fits. Gives their headings, too.
+/// Drops the most expendable columns until the rest fits. Returns the dropped headings too.
 fn fitting(mut columns: Vec<Column>, width: Option<u16>) -> (Vec<Column>, Vec<&'static str>) {
     let limit = width.map_or(usize::MAX, usize::from);
     let mut hidden = Vec::new();
@@ -85,7 +86,7 @@ fn fitting(mut columns: Vec<Column>, width: Option<u16>) -> (Vec<Column>, Vec<&'
             return (columns, hidden);
         }
         let (kept, dropped): (Vec<_>, Vec<_>) = columns.into_iter().partition(|it| it.expendable != most);
-        // The spread of a figure goes with it, and needs no word.
+        // The spread of a figure is dropped with it, and is not listed.
         hidden.splice(0..0, dropped.iter().map(|it| it.heading).filter(|heading| *heading != SPREAD));
         columns = kept;
     }
@@ -139,7 +140,7 @@ fn latency_spread(row: &Row) -> String {
     spread(row, min.zip(median).zip(max).map(|((min, median), max)| [min, median, max]))
 }
 
-/// One measurement has no spread.
+/// Formats the spread. A single repetition has none.
 fn spread(row: &Row, figures: Option<[f64; 3]>) -> String {
     match figures {
         Some([min, median, max]) if row.repetitions.len() > 1 => percent(deviation(min, median, max)),
@@ -155,7 +156,7 @@ fn varies<T: PartialEq>(rows: &[Row], of: impl Fn(&Key) -> T) -> bool {
     rows.windows(2).any(|pair| of(&pair[0].key) != of(&pair[1].key))
 }
 
-/// What is the same for every row is said once.
+/// Describes what is the same for every row.
 fn shared(report: &BenchReport) -> String {
     let rows = &report.rows;
     let mut parts = vec![format!("bench {}", report.head.peer.address)];
@@ -224,7 +225,7 @@ mod tests {
     use super::super::sample;
     use super::*;
 
-    /// A report of few rows, so that a test can say what it looks like.
+    /// Returns a report of few rows, so that a test can state its text.
     fn report(rows: Vec<Row>) -> BenchReport {
         BenchReport { rows, ..sample::report() }
     }

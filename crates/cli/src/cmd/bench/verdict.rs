@@ -1,4 +1,4 @@
-//! What came of a floor, row by row and in all.
+//! The verdicts of a floor, by row and in total.
 
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +39,7 @@ pub(crate) enum Outcome {
 }
 
 impl Verdict {
-    /// How far it is from its bound, as a part of that: below zero on the wrong side.
+    /// Returns the distance from the bound, relative to it: negative on the wrong side.
     fn margin(&self) -> Option<f64> {
         let (measured, required) = (self.measured?, self.required.filter(|bound| *bound > 0.0)?);
         Some(if self.measure.is_rate() { measured / required - 1.0 } else { 1.0 - measured / required })
@@ -65,13 +65,13 @@ impl Verdict {
     }
 }
 
-/// Whether the run passes. Where nothing was held against a floor, nothing has passed.
+/// Returns whether the run passes. A run in which no row was judged does not pass.
 pub(crate) fn is_passed(verdicts: &[Verdict]) -> bool {
     let is_bad = |verdict: &Verdict| matches!(verdict.outcome, Outcome::Failed | Outcome::MissingHere);
     verdicts.iter().any(|verdict| verdict.outcome == Outcome::Held) && !verdicts.iter().any(is_bad)
 }
 
-/// A line for each floor, and one for each row that a person has to know of.
+/// Formats a line for each floor, and one for each row that needs attention.
 pub(crate) fn render(verdicts: &[Verdict], width: Option<u16>, paint: Paint) -> String {
     let mut text = String::new();
     let mut rest = verdicts;

@@ -10,7 +10,7 @@ use super::{End, Ends, NEWS, Order, State, Task};
 use crate::measure::Stopwatch;
 use crate::session::Channel;
 
-/// Writes, or is written to, until the client has enough.
+/// Writes, or is written to, until the client is done.
 pub(crate) fn serve(engine: &Engine, channel: &Channel, task: &Task) -> Result<()> {
     let sink = task.direction.client_writes().then(|| Sink::open(engine, channel, task)).transpose()?;
     channel.send(Ends { memory: sink.as_ref().map(Sink::token) })?;
@@ -48,7 +48,8 @@ pub(crate) fn serve(engine: &Engine, channel: &Channel, task: &Task) -> Result<(
     Ok(())
 }
 
-/// Writes until all is written or the client has enough, and tells how far it is: whether it was the client. All has arrived then.
+/// Writes until everything is written or the client is done, and reports progress. Returns whether
+/// the client ended it. All messages have arrived then.
 fn write(channel: &Channel, source: &mut Source) -> Result<bool> {
     let (mut told, mut looked) = (Instant::now(), Instant::now());
     while !source.is_done() {

@@ -14,7 +14,8 @@ use crate::report::{Head, Processors, Told};
 use crate::session::{Channel, Rules, Session};
 use crate::show::progress::BlastProgress;
 
-/// The figures, and what ended the test before its time, if something did. An error where nothing was measured before.
+/// Returns the figures, and the failure that ended the test early, if any. Returns an error if
+/// nothing was measured before it.
 pub(super) fn run(args: &BlastArgs) -> Result<(BlastReport, Option<Failure>)> {
     let task = Task {
         direction: super::direction(args),
@@ -64,7 +65,8 @@ fn blast(args: &BlastArgs, task: &Task, session: &Session) -> Result<(BlastRepor
         if messages + watch.from_server == 0 {
             return Err(error);
         }
-        // What was measured until then: each way to its last message, because who waits for a lost peer waits for seconds.
+        // Figures up to the last message of each direction, because the detection of a lost peer
+        // takes seconds.
         let last_message = source.as_ref().map_or(Duration::ZERO, |source| source.last_at(&stopwatch));
         let (own, theirs) = (watch.own_part_took.unwrap_or(last_message), watch.from_server_at);
         report.sum_up(task, (messages, own), (watch.from_server, theirs));
@@ -75,14 +77,14 @@ fn blast(args: &BlastArgs, task: &Task, session: &Session) -> Result<(BlastRepor
     let verified = verify(task, channel, &report, source.is_some(), sink);
     match verified {
         Ok(()) => report.is_verified = true,
-        // Figures of bytes that are wrong are of no use.
+        // Figures of wrong bytes are of no use.
         Err(error) if Failure::of(&error).exit == Exit::Mismatch => return Err(error),
         Err(error) => return Ok((report, Some(error))),
     }
     Ok((report, None))
 }
 
-/// Compares what was written, on both sides.
+/// Compares the bytes on both sides.
 fn verify(
     task: &Task,
     channel: &Channel,
@@ -105,17 +107,17 @@ struct Watch<'a> {
     args: &'a BlastArgs,
     task: &'a Task,
     channel: &'a Channel,
-    /// Messages that the server has told of.
+    /// Messages that the server has reported.
     from_server: u64,
-    /// When it last told of more of them.
+    /// The time of the last report with more messages.
     from_server_at: Duration,
     progress: BlastProgress,
-    /// Until all of this side's messages were at the server, where their number was given.
+    /// The time until all of this side's messages had arrived, if their number was given.
     own_part_took: Option<Duration>,
 }
 
 impl Watch<'_> {
-    /// Runs it to its end, and notes the figures of both sides.
+    /// Runs the test to its end, and records the figures of both sides.
     fn measure(
         &mut self,
         mut source: Option<&mut Source>,
@@ -137,7 +139,7 @@ impl Watch<'_> {
         Ok(())
     }
 
-    /// Until it is enough; whether it was the person who said so.
+    /// Runs until the test is done. Returns whether the user interrupted it.
     fn run(&mut self, mut source: Option<&mut Source>, stopwatch: &Stopwatch) -> Result<bool> {
         let mut looked = Instant::now();
         loop {
@@ -177,7 +179,7 @@ impl Watch<'_> {
         Ok(())
     }
 
-    /// The server's last word, behind all that it said before.
+    /// Receives the server's last message, and discards those before it.
     fn last_word(&mut self) -> Result<(State, End)> {
         loop {
             let state: State = self.channel.recv_within(self.task.word_patience())?;

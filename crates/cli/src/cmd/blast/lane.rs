@@ -1,4 +1,4 @@
-//! One way of a blast: who writes, and who is written to. Both sides may be either.
+//! One direction of a blast: the writer and the target. Either side can be both.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -29,14 +29,14 @@ impl Sink {
         self.memory.token()
     }
 
-    /// Spoils one byte.
+    /// Alters one byte.
     pub(super) fn alter(&self, task: &Task) {
         let (mut byte, middle) = ([0], task.message_bytes as usize / 2);
         self.memory.read_at(middle, &mut byte);
         self.memory.write_at(middle, &[byte[0] ^ 1]);
     }
 
-    /// Whether what lies there is what was written `messages` times, one place after the other.
+    /// Checks the contents after `messages` writes to consecutive places.
     pub(super) fn check(self, task: &Task, messages: u64) -> Result<()> {
         let memory = self.memory.revoke(task.patience())?;
         let len = task.message_bytes as usize;
@@ -53,14 +53,14 @@ impl Sink {
     }
 }
 
-/// Writes, one place after the other, and around again.
+/// Writes to consecutive places in a cycle.
 #[derive(Debug)]
 pub(super) struct Source {
     writes: Writes,
     flow: Flow,
     left: Option<u64>,
     pub(super) messages: u64,
-    /// When the last of them was at the other side.
+    /// When the last message had arrived.
     last: Instant,
 }
 
@@ -76,7 +76,7 @@ struct Writes {
 }
 
 impl Source {
-    /// Writes to the other side's memory; with one byte spoilt where that is wanted.
+    /// Prepares writes to the other side's memory, with one byte altered on request.
     pub(super) fn open(
         engine: &Engine,
         channel: &Channel,
@@ -99,25 +99,25 @@ impl Source {
         Ok(Self { writes, flow: Flow::new(task.depth), left: task.count, messages: 0, last: Instant::now() })
     }
 
-    /// Whether all is written that was asked for.
+    /// Returns whether all requested messages are written.
     pub(super) fn is_done(&self) -> bool {
         self.left == Some(0)
     }
 
-    /// One more message is there.
+    /// Completes one more message.
     pub(super) fn go_on(&mut self) -> Result<()> {
         self.flow.turn_within(&mut self.writes, self.left.unwrap_or(u64::MAX))?;
         self.count();
         Ok(())
     }
 
-    /// Lets what is under way arrive.
+    /// Waits for everything in flight.
     pub(super) fn end(&mut self) -> Result<()> {
         self.messages += self.flow.end(&mut self.writes)?;
         Ok(())
     }
 
-    /// When the last message was at the other side, by a stopwatch that was started before the first.
+    /// Returns when the last message had arrived, by a stopwatch that was started before the first.
     pub(super) fn last_at(&self, stopwatch: &Stopwatch) -> Duration {
         stopwatch.elapsed().saturating_sub(self.last.elapsed())
     }

@@ -1,4 +1,4 @@
-//! `farreach blast`: writes without a pause, and how fast they go.
+//! `farreach blast`: writes without a pause, and measures the rate.
 
 mod agent;
 mod client;
@@ -97,7 +97,7 @@ impl Direction {
     }
 }
 
-/// What the agent is told.
+/// The parameters for the agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Task {
     direction: Direction,
@@ -109,54 +109,56 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// How long all may take that is under way at once.
+    /// Returns how long everything in flight may take.
     fn patience(&self) -> Duration {
         session::patience(self.message_bytes.saturating_mul(self.depth as u64))
     }
 
-    /// How long the other side may take for a word that it says when it has seen to all of that: to its memory, or to what is under way.
+    /// Returns how long the other side may take for a message that follows all of that: the
+    /// preparation of its memory, or everything in flight.
     fn word_patience(&self) -> Duration {
         session::SOON + self.patience()
     }
 }
 
-/// Memory that the other side may write to, by whom it is written to.
+/// The memory that the other side may write to, if it writes.
 #[derive(Debug, Serialize, Deserialize)]
 struct Ends {
     memory: Option<GrantToken>,
 }
 
-/// What a client tells its agent.
+/// A message of a client to its agent.
 #[derive(Debug, Serialize, Deserialize)]
 enum Order {
     Go,
     Enough,
 }
 
-/// What an agent tells its client, some times a second and at the end.
+/// A message of an agent to its client, several times a second and at the end.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct State {
-    /// Messages of the agent's that are at the client.
+    /// Messages of the agent that have arrived at the client.
     messages: u64,
-    /// Its last word.
+    /// Set in the last message.
     end: Option<End>,
 }
 
-/// What an agent tells at the end.
+/// The agent's figures at the end.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct End {
     usage: Usage,
-    /// From the first of its own messages to where the last one was at the client. It may end before the client does, or after.
+    /// The time from the agent's first message to the arrival of its last one. It may end before or
+    /// after the client's.
     writing_ns: u64,
 }
 
-/// How often the other side tells how far it is.
+/// The interval of progress messages.
 const NEWS: Duration = Duration::from_millis(200);
 
-/// What each side allocates for what comes.
+/// The limit of what each side allocates for incoming data.
 const MEMORY_MAX: u64 = 1 << 32;
 
-/// Measures, and prints.
+/// Measures and prints.
 pub(crate) fn run(args: &BlastArgs) -> Result<Exit> {
     check(args)?;
     let (report, failure) = client::run(args)?;
@@ -166,7 +168,7 @@ pub(crate) fn run(args: &BlastArgs) -> Result<Exit> {
         None => Exit::Ok,
     };
     let text = if args.client.json && args.interval.is_some() {
-        // One document on each line.
+        // One JSON document on each line.
         serde_json::to_string(&report)? + "\n"
     } else if args.client.json {
         serde_json::to_string_pretty(&report)? + "\n"
@@ -175,7 +177,7 @@ pub(crate) fn run(args: &BlastArgs) -> Result<Exit> {
     };
     terminal::print(&text)?;
     if let Some(failure) = &failure {
-        // For people: the report has it for programs.
+        // For human readers: the JSON report contains the failure.
         terminal::tell_failure(failure, false);
     }
     Ok(exit)

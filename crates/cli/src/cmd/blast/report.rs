@@ -1,4 +1,4 @@
-//! What `farreach blast` has to say.
+//! The report of `farreach blast`.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub(crate) struct BlastReport {
 }
 
 impl BlastReport {
-    /// Nothing is measured yet.
+    /// Creates a report without figures.
     pub(super) fn new(head: Head, task: &Task) -> Self {
         Self {
             head,
@@ -50,7 +50,7 @@ impl BlastReport {
         }
     }
 
-    /// Notes the messages of each side, and how long they took.
+    /// Records the messages of each side, and their times.
     pub(super) fn sum_up(&mut self, task: &Task, client: (u64, Duration), server: (u64, Duration)) {
         let totals = |(messages, elapsed)| Totals::new(messages, task.message_bytes, elapsed);
         self.to_server = task.direction.client_writes().then(|| totals(client));

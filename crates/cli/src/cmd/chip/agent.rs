@@ -1,4 +1,4 @@
-//! The agent's side: it has the memory.
+//! The agent's side: it owns the memory.
 
 use anyhow::{Context, Result};
 use farreach::{Engine, Grant, Rights};
@@ -10,7 +10,7 @@ use crate::native::{self, Card, Cards, Link, Memory, Received};
 use crate::registered;
 use crate::session::Channel;
 
-/// Offers the memory, and does what the client asks.
+/// Offers the memory, and serves the client's requests.
 pub(crate) fn serve(engine: &Engine, cards: &Cards, channel: &Channel, task: &Task) -> Result<()> {
     match channel.recv()? {
         Way::Cards => answer(&OnCard::open(cards, channel, task)?, channel, task),
@@ -46,13 +46,13 @@ fn answer(memory: &dyn Offered, channel: &Channel, task: &Task) -> Result<()> {
     }
 }
 
-/// The memory, on whichever way.
+/// The memory, over either path.
 trait Offered {
     fn len(&self) -> usize;
     fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Failure>;
     fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), Failure>;
 
-    /// Sends its beginning as a message.
+    /// Sends the beginning of the memory as a message.
     fn send(&self) -> Result<()>;
 }
 

@@ -17,10 +17,10 @@ use crate::registered;
 use crate::report::{Head, Processors};
 use crate::session::{Channel, Session};
 
-/// This side's memory of a client that reaches lock and counter only.
+/// The local memory of a client that accesses only the lock and the counter.
 const SCRATCH_BYTES: usize = 64;
 
-/// Does all that can be done; what is in the way is in the report.
+/// Runs all steps. Failures are in the report.
 pub(super) fn run(args: &ChipArgs) -> Result<ChipReport> {
     let task = Task {
         host_memory: args.host_memory,
@@ -38,11 +38,11 @@ pub(super) fn run(args: &ChipArgs) -> Result<ChipReport> {
     Ok(report)
 }
 
-/// The server's memory, as all clients reach it.
+/// The server's memory, as all clients access it.
 struct Server {
     clients: Vec<Box<dyn Reach>>,
     memory: MemoryReport,
-    /// Why there can be no lock.
+    /// The reason why there can be no lock.
     no_atomics: Option<Failure>,
 }
 
@@ -117,7 +117,7 @@ impl Server {
         Ok(Self { clients, memory, no_atomics })
     }
 
-    /// Every step; what was done is in the report also where one fails.
+    /// Runs every step. Completed steps are in the report even if a later one fails.
     fn walk(
         &mut self,
         channel: &Channel,
@@ -144,7 +144,7 @@ impl Server {
         }
     }
 
-    /// The message, and the bytes.
+    /// Receives the message, and writes and reads the bytes.
     fn steps(&mut self, channel: &Channel, task: &Task, report: &mut ChipReport) -> Result<()> {
         let len = self.memory.size_bytes;
         let reach = self.clients.first_mut().context("there is no client")?;
@@ -189,7 +189,7 @@ impl Server {
         Ok(())
     }
 
-    /// The lock: what came of it, and the counter as a client reads it.
+    /// Contends for the lock. Returns the results, and the counter as a client reads it.
     fn contend(&mut self, channel: &Channel, rounds: u64) -> Result<(Contest, u64)> {
         ask(channel, Ask::Clear)?;
         let contest = lock::contend(&mut self.clients, rounds, &interrupt::is_asked)?;

@@ -1,4 +1,5 @@
-//! Many clients contend for a lock in the server's memory, and prove by a counter beside it that it excludes.
+//! Lets many clients contend for a lock in the server's memory, and proves mutual exclusion by a
+//! counter beside it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,36 +13,37 @@ use super::reach::Reach;
 use crate::exit::{Exit, Failure};
 use crate::measure;
 
-/// Where the lock is: 0 while nobody has it, otherwise who.
+/// The offset of the lock: 0 if it is free, otherwise the number of its owner.
 pub(super) const LOCK: usize = 0;
 
-/// Where the counter is, as bytes of the lowest first.
+/// The offset of the counter, in little-endian order.
 pub(super) const COUNTER: usize = 8;
 
-/// The bytes of both.
+/// The size of both.
 pub(super) const BYTES: usize = 16;
 
-/// When nobody has got the lock for so long, nobody will.
+/// If no client got the lock for this long, none will.
 const STANDSTILL: Duration = Duration::from_secs(30);
 
-/// What one client has done.
+/// The results of one client.
 #[derive(Debug, Clone)]
 pub(super) struct Tally {
     pub(super) acquisitions: u64,
-    /// Attempts that found another one in possession.
+    /// Attempts that found the lock held.
     pub(super) failed_attempts: u64,
-    /// How often the lock was not its own any more when it gave it back.
+    /// Releases at which the lock was no longer held by this client.
     pub(super) intrusions: u64,
-    /// From the first attempt to the lock.
+    /// Times from the first attempt to the acquisition.
     pub(super) waits: Histogram<u64>,
 }
 
-/// What came of all.
+/// The results of all clients.
 #[derive(Debug)]
 pub(super) struct Contest {
     pub(super) clients: Vec<Tally>,
     pub(super) elapsed: Duration,
-    /// How often the one who had the lock least, and most, had had it when the first one was done: later there is less to contend for.
+    /// The fewest and the most acquisitions of a client when the first client was done. Later there
+    /// is less contention.
     pub(super) spread: (u64, u64),
 }
 
@@ -58,17 +60,18 @@ impl Contest {
         self.clients.iter().map(|client| client.intrusions).sum()
     }
 
-    /// All waits together.
+    /// Returns the waits of all clients.
     pub(super) fn waits(&self) -> Histogram<u64> {
         let mut all = measure::histogram();
         for client in &self.clients {
-            // They have the same bounds.
+            // Cannot fail: all histograms have the same bounds.
             let _ = all.add(&client.waits);
         }
         all
     }
 
-    /// What is wrong, if the lock did not exclude: `read` is the counter as a client reads it, `seen` as the server's processor sees it.
+    /// Returns the failure if the lock did not exclude. `read` is the counter as a client reads it,
+    /// `seen` as the server's CPU sees it.
     pub(super) fn verdict(&self, read: u64, seen: u64) -> Option<Failure> {
         let (expected, intrusions) = (self.acquisitions(), self.intrusions());
         if read == expected && seen == expected && intrusions == 0 {
@@ -93,19 +96,19 @@ impl Contest {
     }
 }
 
-/// What all clients watch.
+/// The state that all clients share.
 struct Course<'a> {
     rounds: u64,
-    /// By client: how often it had the lock.
+    /// The acquisitions of each client.
     progress: Vec<AtomicU64>,
     spread: OnceLock<(u64, u64)>,
-    /// One has failed: the lock may be its own for good.
+    /// A client has failed, and may hold the lock for ever.
     is_over: AtomicBool,
     is_enough: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl Course<'_> {
-    /// One client, whose end the others hear of.
+    /// Runs one client. Its end is visible to the others.
     fn run(&self, reach: &mut dyn Reach, number: usize) -> Result<Tally> {
         let tally = take_turns(reach, number, self);
         if tally.is_err() {
@@ -125,12 +128,12 @@ impl Course<'_> {
 
     fn note_spread(&self) {
         let counts = || self.progress.iter().map(|count| count.load(Ordering::Relaxed));
-        // Only the first one says.
+        // Only the first client sets it.
         let _ = self.spread.set((counts().min().unwrap_or(0), counts().max().unwrap_or(0)));
     }
 }
 
-/// Has every client take the lock `rounds` times, or until it is enough.
+/// Has every client take the lock `rounds` times, or until `is_enough`.
 pub(super) fn contend(
     clients: &mut [Box<dyn Reach>],
     rounds: u64,
@@ -151,21 +154,21 @@ pub(super) fn contend(
             .into_iter()
             .map(|thread| thread?.join().map_err(|_| anyhow!("a client's thread has panicked"))?)
             .collect();
-        // The first failure, when all have ended.
+        // Waits for all clients, then returns the first failure.
         tallies.into_iter().collect()
     });
     let elapsed = began.elapsed();
     Ok(Contest { clients: tallies?, elapsed, spread: course.spread.get().copied().unwrap_or_default() })
 }
 
-/// One client.
+/// Runs one client.
 fn take_turns(reach: &mut dyn Reach, number: usize, course: &Course<'_>) -> Result<Tally> {
-    // 0 is nobody.
+    // 0 means that the lock is free.
     let own = number as u64 + 1;
     let mut tally = Tally { acquisitions: 0, failed_attempts: 0, intrusions: 0, waits: measure::histogram() };
     while tally.acquisitions < course.rounds && acquire(reach, own, course, &mut tally)? {
         raise(reach)?;
-        // By compare-and-swap too: that tells whether it was ours all the time.
+        // Released by compare-and-swap too, which shows whether the lock was ours all the time.
         let was = reach.compare_and_swap(LOCK, own, 0)?;
         tally.intrusions += u64::from(was != own);
         tally.acquisitions += 1;
@@ -174,7 +177,7 @@ fn take_turns(reach: &mut dyn Reach, number: usize, course: &Course<'_>) -> Resu
     Ok(tally)
 }
 
-/// Tries until the lock is ours; or it is over.
+/// Tries until the lock is acquired. Returns `false` if the contest is over.
 fn acquire(reach: &mut dyn Reach, own: u64, course: &Course<'_>, tally: &mut Tally) -> Result<bool> {
     let began = Instant::now();
     let (mut moved, mut done) = (began, course.done());
@@ -193,20 +196,20 @@ fn acquire(reach: &mut dyn Reach, own: u64, course: &Course<'_>, tally: &mut Tal
                 .fix("see whether another client of this server, or its card, has changed the memory")
                 .into());
         }
-        // On a host with fewer cores than clients, the one who has the lock needs one.
+        // If there are fewer cores than clients, the owner of the lock needs this one.
         thread::yield_now();
     }
     Ok(false)
 }
 
-/// Adds one to the counter by a read and a write: two clients at once lose one.
+/// Increments the counter by a read and a write. Two clients at once would lose an increment.
 fn raise(reach: &mut dyn Reach) -> Result<()> {
     let raised = counter(reach)? + 1;
     reach.scratch()[..8].copy_from_slice(&raised.to_le_bytes());
     reach.write(COUNTER, 8)
 }
 
-/// What the counter is.
+/// Reads the counter.
 pub(super) fn counter(reach: &mut dyn Reach) -> Result<u64> {
     reach.read(COUNTER, 8)?;
     reach.scratch().first_chunk().copied().map(u64::from_le_bytes).ok_or_else(|| anyhow!("no counter came"))
@@ -218,10 +221,12 @@ mod tests {
 
     use super::*;
 
-    /// Memory of this process, with a lock that excludes or not: no card has the latter for a test.
+    /// Memory of this process, with a lock that may be made not to exclude: no card has such a lock
+    /// for a test.
     struct Near {
         memory: Memory,
-        /// Whoever reads the counter waits here for the other one to have read it too: of a lock that excludes nobody.
+        /// With a lock that does not exclude, each client waits here after its read, until the
+        /// other has read too.
         all_have_read: Option<Arc<Barrier>>,
         scratch: [u8; BYTES],
     }
@@ -299,7 +304,7 @@ mod tests {
         let (memory, mut clients) = near(2, Some(Arc::new(Barrier::new(2))));
         let contest = contend(&mut clients, 10, &|| false).unwrap();
         assert_eq!(contest.acquisitions(), 20);
-        // Each two have read the same, and written the same.
+        // Each two clients have read, and written, the same value.
         let counter = word(&memory, COUNTER);
         let failure = contest.verdict(counter, counter).expect("every second one is lost");
         assert_eq!(failure.exit, Exit::Failed);

@@ -1,4 +1,5 @@
-//! `farreach chip`: memory on the peer's card, as a message, by reads and writes, and as a lock that many clients contend for.
+//! `farreach chip`: uses memory on the peer's card: as a message, by reads and writes, and as a
+//! lock that many clients contend for.
 
 mod agent;
 mod client;
@@ -64,7 +65,7 @@ excludes, the counter is clients × rounds at the end.
 Exit code: 0 if all is right, 1 if the lock does not exclude, 3 if there is no
 on-chip memory (or no compare-and-swap), 4 peer lost, 5 a byte was wrong.";
 
-/// What the agent is told.
+/// The parameters for the agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Task {
     host_memory: bool,
@@ -74,38 +75,38 @@ pub(crate) struct Task {
     seed: u32,
 }
 
-/// By what the client reaches the memory: its first word.
+/// The client's first message: the path to the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Way {
     /// By queue pairs of its own, on a card.
     Cards,
-    /// As the engine does.
+    /// By the engine.
     Engine,
-    /// Not at all: there is no such memory.
+    /// None: there is no such memory.
     None,
 }
 
-/// What the client asks of the agent, one after the other.
+/// A request of the client to the agent.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 enum Ask {
     /// Send the beginning of the memory as a message.
     Message,
-    /// See whether the client's bytes are in the memory.
+    /// Check that the client's bytes are in the memory.
     Look,
-    /// Make lock and counter zero.
+    /// Set lock and counter to zero.
     Clear,
-    /// Tell what the counter is, and end.
+    /// Report the counter, and end.
     End,
 }
 
-/// It is done.
+/// The request is done.
 #[derive(Debug, Serialize, Deserialize)]
 struct Answered;
 
-/// The agent's last word.
+/// The agent's last message.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct End {
-    /// As its own processor sees it.
+    /// The counter, as its own CPU sees it.
     counter: u64,
     usage: Usage,
 }
@@ -113,20 +114,20 @@ struct End {
 /// The part of the memory that is sent as a message.
 const MESSAGE_BYTES: usize = 4096;
 
-/// A lock, a counter, and something around them.
+/// Large enough for the message, and for the lock and the counter.
 const SIZE_MIN: usize = MESSAGE_BYTES;
 const SIZE_MAX: usize = 1 << 30;
 
-/// As many queue pairs as fit into one word, and threads that a host can bear.
+/// A limit on queue pairs, whose addresses fit one message, and on threads of a host.
 const CLIENTS_MAX: usize = 128;
 
 /// How long one step may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The longest word: the addresses of all queue pairs.
+/// The longest message: the addresses of all queue pairs.
 const WORD_BYTES_MAX: usize = 16 * 1024;
 
-/// Does all steps, and prints.
+/// Runs all steps, and prints the report.
 pub(crate) fn run(args: &ChipArgs) -> Result<Exit> {
     check(args)?;
     let report = client::run(args)?;
@@ -137,7 +138,7 @@ pub(crate) fn run(args: &ChipArgs) -> Result<Exit> {
     };
     terminal::print(&text)?;
     if let Some(failure) = &report.failure {
-        // For people: the report has it, for programs.
+        // For human readers: the JSON report contains the failure.
         terminal::tell_failure(failure, false);
     }
     Ok(report.exit())
@@ -167,14 +168,15 @@ fn rules(args: &ChipArgs) -> session::Rules {
     session::Rules { message_bytes_max: WORD_BYTES_MAX, tuning: args.tuning, ..session::Rules::default() }
 }
 
-/// What a client may do over a card.
+/// Returns the access rights of a client over a card.
 fn access(card: &Card) -> AccessFlags {
     let mut access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
     access.set(AccessFlags::REMOTE_ATOMIC, card.has_atomics());
     access
 }
 
-/// The queue pairs of both sides: one for each client, which does one thing after the other.
+/// Returns the requirements on the queue pairs of both sides: one for each client, with one work
+/// request in flight.
 fn link_rules(card: &Card, task: &Task) -> LinkRules {
     LinkRules {
         count: task.clients,

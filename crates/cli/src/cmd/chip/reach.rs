@@ -1,4 +1,5 @@
-//! How a client reaches the server's memory: by a queue pair of its own, or through the engine. The steps are the same over both.
+//! Access of a client to the server's memory, by a queue pair of its own or by the engine. The
+//! steps are the same over both.
 
 use anyhow::{Context, Result, bail};
 use farreach::{Buffer, CompareSwap, PageMap, RemoteSlice, Slice};
@@ -8,36 +9,36 @@ use super::PATIENCE;
 use crate::native::Link;
 use crate::session::Channel;
 
-/// The server's memory, and as much of this side's for what goes there and comes from there.
+/// The server's memory, and local memory for transfers to and from it.
 pub(super) trait Reach: Send {
-    /// This side's memory.
+    /// Returns the local memory.
     fn scratch(&mut self) -> &mut [u8];
 
-    /// Reads so many bytes at an offset into the beginning of this side's memory.
+    /// Reads this many bytes at an offset to the beginning of the local memory.
     fn read(&mut self, offset: usize, len: usize) -> Result<()>;
 
-    /// Writes so many bytes of the beginning of this side's memory to an offset.
+    /// Writes this many bytes from the beginning of the local memory to an offset.
     fn write(&mut self, offset: usize, len: usize) -> Result<()>;
 
-    /// Replaces the word at an offset if it is as expected. What was there.
+    /// Replaces the word at an offset if it has the expected value. Returns the previous value.
     fn compare_and_swap(&mut self, offset: usize, expected: u64, desired: u64) -> Result<u64>;
 
-    /// Makes room for a message, before the server is asked for it.
+    /// Prepares to receive a message, before the server is asked for it.
     fn expect_message(&mut self, len: usize) -> Result<()>;
 
     /// Waits for that message.
     fn recv_message(&mut self) -> Result<Vec<u8>>;
 }
 
-/// What the memory is lost with: the connection has failed.
+/// The local memory is lost with a failed connection.
 const LOST: &str = "an earlier request did not give its memory back";
 
-/// By a queue pair of its own.
+/// Access by a queue pair of its own.
 pub(super) struct NativeReach {
     link: Link,
     memory: RemoteRange,
     scratch: Option<Slice>,
-    /// What a compare-and-swap brings back.
+    /// Receives the result of a compare-and-swap.
     word: Option<Slice>,
     message: Option<Slice>,
 }
@@ -52,7 +53,7 @@ impl NativeReach {
         self.memory.get(offset as u64, len as u64).context("the server's memory is shorter")
     }
 
-    /// Has a request take the first `len` bytes of this side's memory along.
+    /// Runs a work request on the first `len` bytes of the local memory.
     fn with_scratch(&mut self, len: usize, request: impl FnOnce(Slice) -> SendRequest) -> Result<()> {
         let Some(mut slice) = self.scratch.take() else { bail!(LOST) };
         let rest = slice.split_off(len);
@@ -107,14 +108,14 @@ impl Reach for NativeReach {
 }
 
 impl NativeReach {
-    /// With memory that a message can be received into.
+    /// Adds memory to receive a message.
     pub(super) fn hearing(mut self, message: Slice) -> Self {
         self.message = Some(message);
         self
     }
 }
 
-/// Through the engine.
+/// Access by the engine.
 pub(super) struct EngineReach {
     channel: Channel,
     memory: RemoteSlice,

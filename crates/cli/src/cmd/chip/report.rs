@@ -1,4 +1,4 @@
-//! What `farreach chip` has to say.
+//! The report of `farreach chip`.
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
@@ -165,13 +165,13 @@ impl ChipReport {
         Self { head, exit_code: 0, memory, steps: Vec::new(), lock: None, processors: None, failure: None }
     }
 
-    /// All is told: how it went, and whether that was before its time.
+    /// Records the result: the failure, and whether the test was interrupted.
     pub(super) fn end(&mut self, failure: Option<Failure>, interrupted: bool) {
         (self.failure, self.head.is_interrupted) = (failure, interrupted);
         self.exit_code = self.exit().code();
     }
 
-    /// What to end with: what went wrong goes before who has had enough.
+    /// Returns the exit code. A failure takes precedence over an interrupt.
     pub(super) fn exit(&self) -> Exit {
         match &self.failure {
             Some(failure) => failure.exit,

@@ -1,4 +1,4 @@
-//! Asks both libraries. One that is missing or fails becomes a problem in the report, never an end of it.
+//! Queries both libraries. One that is missing or fails becomes a problem in the report.
 
 use farreach_fabric::{Hints, Info, Library};
 use farreach_verbs::Error;
@@ -11,14 +11,14 @@ use super::report::{
 };
 use crate::rails::{self, FabricRail, Found};
 
-/// All that this host has.
+/// Collects the devices, providers and rails of this host.
 pub(crate) fn report() -> Report {
     let (verbs, fabric) = (verbs(), fabric());
     let rails = rails(&verbs);
     Report { schema_version: SCHEMA_VERSION, verbs, fabric, rails }
 }
 
-/// The rails, cards first.
+/// Returns the rails, cards first.
 fn rails(verbs: &Verbs) -> Vec<Rail> {
     let card = |found: Found| {
         let device = found.name.split('/').next().unwrap_or(&found.name);
@@ -44,7 +44,7 @@ fn rails(verbs: &Verbs) -> Vec<Rail> {
     cards.chain(rails::fabric_rails().into_iter().map(provider)).collect()
 }
 
-/// What a device without atomics reports.
+/// The value that a device without atomics reports.
 const NO_ATOMICS: &str = "none";
 
 fn verbs() -> Verbs {
@@ -61,7 +61,7 @@ fn verbs() -> Verbs {
     match DeviceList::get() {
         Ok(list) => {
             for found in &list {
-                // A device that the survey has an obstacle for would only fail once more.
+                // A device for which the survey has an obstacle would only fail again.
                 let is_usable = survey
                     .devices
                     .iter()
@@ -73,9 +73,9 @@ fn verbs() -> Verbs {
                 }
             }
         }
-        // The survey looks at what lies below the library, and has no word for a library that lacks a function.
+        // The survey covers what is below the library, but not a library that lacks a function.
         Err(error @ Error::Symbol(_)) => problems.push(verbs_problem(&error)),
-        // It tells of what is missing; only what it did not find is told here.
+        // Other errors are reported only if the survey found no cause.
         Err(error) if problems.is_empty() => problems.push(verbs_problem(&error)),
         Err(_) => {}
     }

@@ -1,4 +1,4 @@
-//! `farreach devices`: what this host has, through both libraries, or what is missing.
+//! `farreach devices`: lists the devices of both libraries on this host, or what is missing.
 
 mod collect;
 mod report;
@@ -34,7 +34,7 @@ Examples:
 
 Exit code: 0 if there is a device or provider, 3 if there is none.";
 
-/// Lists, and ends with 3 where nothing can carry data.
+/// Prints the list. The exit code is 3 if nothing can carry data.
 pub(crate) fn run(args: &DevicesArgs) -> Result<Exit> {
     let mut report = collect::report();
     if let Some(name) = &args.device {

@@ -1,14 +1,14 @@
-//! What `farreach devices` has to say: the shape of its JSON. Sizes are bytes, rates bits a second.
+//! The report of `farreach devices`, as JSON. Sizes are in bytes, rates in bits per second.
 //!
-//! A field is only ever added; one that changes its meaning or goes away raises [`SCHEMA_VERSION`]. The schema is
-//! docs/schema/devices.json.
+//! Compatibility: fields may be added. Changing the meaning of a field, or removing it, raises
+//! [`SCHEMA_VERSION`]. The schema is docs/schema/devices.json.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde::Serialize;
 
-/// The version of this shape.
+/// The schema version of the report.
 pub(crate) const SCHEMA_VERSION: u32 = 1;
 
 /// What `farreach devices` found on this host, or why there is nothing.
@@ -24,16 +24,16 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Whether nothing here can carry data.
+    /// Returns whether nothing here can carry data.
     pub(crate) fn is_empty(&self) -> bool {
         self.verbs.devices.is_empty() && self.fabric.offers.is_empty()
     }
 
-    /// Drops every device and offer that is not called `name`.
+    /// Drops every device and offer that does not have this name.
     pub(crate) fn keep_only(&mut self, name: &str) {
         self.verbs.devices.retain(|device| device.name == name);
         self.fabric.offers.retain(|offer| {
-            // The rail `tcp` is the provider `net` in libfabric 1.x: both names find it.
+            // In libfabric 1.x the rail `tcp` is the provider `net`: both names match.
             let is_behind =
                 |rail: &Rail| rail.name == name && rail.provider.as_ref() == Some(&offer.provider);
             offer.provider == name || offer.domain == name || self.rails.iter().any(is_behind)
@@ -41,7 +41,8 @@ impl Report {
         self.rails.retain(|rail| rail.is_called(name));
     }
 
-    /// Returns whether a provider's offers have atomic operations that work. One that is not a rail was not tried: its offer says.
+    /// Returns whether a provider's offers have atomic operations that work. A provider that is not
+    /// a rail was not tried; then its offer decides.
     pub(crate) fn has_atomics(&self, provider: &str) -> bool {
         let rail = self.rails.iter().find(|rail| rail.provider.as_deref() == Some(provider));
         rail.map_or_else(
@@ -73,7 +74,7 @@ pub(crate) struct Rail {
 
 impl Rail {
     fn is_called(&self, name: &str) -> bool {
-        // A port is of its device: `mlx5_0/2` of `mlx5_0`.
+        // A port belongs to its device: `mlx5_0/2` to `mlx5_0`.
         self.name == name
             || self.name.split('/').next() == Some(name)
             || self.provider.as_deref() == Some(name)
@@ -247,7 +248,8 @@ mod tests {
         crate::schema::assert_current::<Report>("devices.json");
     }
 
-    /// A host with libfabric 1.17, whose `net` is the rail `tcp` and offers atomics that it does not have.
+    /// A host with libfabric 1.17, whose `net` is the rail `tcp` and offers atomics that it does
+    /// not have.
     fn with_net() -> Report {
         let offer = |provider: &str| Offer {
             provider: provider.to_owned(),

@@ -1,11 +1,12 @@
-//! The report for a person: a line for each port, address and provider; problems with their fix.
+//! Formats the report as text: a line for each port, address and provider, and problems with their
+//! fix.
 
 use super::DevicesArgs;
 use super::report::{Device, Offer, Port, Problem, Rail, Report, Verbs};
 use crate::terminal::{folded, table};
 use crate::units::size;
 
-/// The whole text.
+/// Formats the whole report.
 pub(crate) fn render(report: &Report, args: &DevicesArgs, width: Option<u16>) -> String {
     let mut sections = vec![verbs(&report.verbs, args, width), fabric(report, args, width)];
     if !report.rails.is_empty() {
@@ -124,7 +125,7 @@ fn port_details(port: &Port) -> String {
     text
 }
 
-/// What the tests can use, by the names that they take.
+/// Formats the rails, by the names that the tests accept.
 fn rails(rails: &[Rail], width: Option<u16>) -> String {
     let row = |rail: &Rail| {
         let can = if rail.has_atomics { "send write read atomic" } else { "send write read" };
@@ -158,8 +159,8 @@ fn fabric(report: &Report, args: &DevicesArgs, width: Option<u16>) -> String {
     text
 }
 
-/// The offers that share a key, in the library's order: a provider makes one for each domain, endpoint
-/// type and address, and a person wants to read of it once.
+/// Groups the offers that share a key, in the library's order. A provider makes one offer for each
+/// domain, endpoint type and address, and they are printed once.
 fn grouped<'a>(offers: &'a [Offer], key: impl Fn(&'a Offer) -> Vec<&'a str>) -> Vec<Vec<&'a Offer>> {
     let mut groups: Vec<Vec<&Offer>> = Vec::new();
     for offer in offers {
@@ -191,7 +192,7 @@ fn address_rows(offers: &Vec<&Offer>) -> Vec<Vec<String>> {
     let mut addresses: Vec<_> =
         offers.iter().filter_map(|offer| readable(offer.address.as_deref()?)).collect();
     if addresses.is_empty() {
-        // A native address, such as EFA's, is all that this domain has.
+        // This domain has only a native address, such as EFA's.
         addresses = offers.iter().filter_map(|offer| offer.address.as_deref()).collect();
         addresses.retain(|address| address.contains(|digit| digit != '0'));
     }
@@ -199,7 +200,8 @@ fn address_rows(offers: &Vec<&Offer>) -> Vec<Vec<String>> {
     distinct(addresses.into_iter()).into_iter().map(row).collect()
 }
 
-/// An IP address or a name, without the port 0 of an address that is not bound yet; none for bare hexadecimal.
+/// Returns an IP address or a name, without the port 0 of an unbound address; `None` for plain
+/// hexadecimal.
 fn readable(address: &str) -> Option<&str> {
     let is_hexadecimal = address.bytes().all(|digit| digit.is_ascii_hexdigit());
     let without_port = address.strip_suffix(":0").unwrap_or(address);
@@ -233,7 +235,7 @@ fn offer_details(offers: &[&Offer], width: Option<u16>) -> String {
     details(&format!("{} {}", offer.provider, offer.endpoint_type), &lines, width)
 }
 
-/// A name, and what there is to say about it in lines of two columns.
+/// Formats a name, and its properties in lines of two columns.
 fn details(name: &str, lines: &[(&str, String)], width: Option<u16>) -> String {
     let mut text = format!("\n{name}\n");
     let column = lines.iter().map(|(key, _)| key.len()).max().unwrap_or(0) + 4;
@@ -264,7 +266,7 @@ fn problems(problems: &[Problem], width: Option<u16>) -> String {
     text
 }
 
-/// What it comes to, where that is not plain from the lists.
+/// Returns a summary, if the result is not clear from the lists.
 fn summary(report: &Report, args: &DevicesArgs) -> Option<String> {
     let providers = distinct(report.fabric.offers.iter().map(|offer| offer.provider.as_str()));
     match (&args.device, report.verbs.devices.is_empty(), providers.is_empty()) {
@@ -291,17 +293,17 @@ fn unknown() -> String {
     "-".to_owned()
 }
 
-/// Gb/s, of 10⁹ bits, as links are sold.
+/// Formats a rate in Gb/s, of 10⁹ bits, as link speeds are given.
 fn rate(bits_per_second: u64) -> String {
     format!("{} Gb/s", bits_per_second as f64 / 1e9)
 }
 
-/// So many queues, each so long.
+/// Describes a number of queues and their length.
 fn each(count: u32, length: u32, what: &str) -> String {
     format!("{count}, each of up to {length} {what}")
 }
 
-/// What an atomic operation is atomic against.
+/// Describes what an atomic operation is atomic against.
 fn atomics(word: &str) -> String {
     match word {
         "device" => "against others of the same device".to_owned(),
@@ -310,7 +312,7 @@ fn atomics(word: &str) -> String {
     }
 }
 
-/// A limit on a size; one that no machine can reach is none.
+/// Describes a limit on a size. A limit that no machine can reach counts as none.
 fn largest(bytes: u64) -> String {
     if bytes >= 1 << 62 { "of any size".to_owned() } else { format!("of at most {}", size(bytes)) }
 }

@@ -9,7 +9,7 @@ use farreach_doctor::{Dump, DumpError};
 use crate::exit::{Exit, Failure};
 use crate::terminal;
 
-/// Reads what [`save`] has written.
+/// Reads a file written by [`save`].
 pub(super) fn load(path: &Path) -> Result<Dump, Failure> {
     let failure = |cause: String, fix: String| {
         Failure::new(Exit::Usage, format!("read the pack {}", path.display())).cause(cause).fix(fix)
@@ -25,7 +25,7 @@ pub(super) fn load(path: &Path) -> Result<Dump, Failure> {
     })
 }
 
-/// Writes it for someone who cannot reach the host.
+/// Writes a dump, for analysis on another host.
 pub(super) fn save(dump: &Dump, path: &Path) -> Result<()> {
     let text = dump.to_json().context("cannot write the pack as JSON")? + "\n";
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
@@ -40,7 +40,7 @@ pub(super) fn save(dump: &Dump, path: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// The cause and the fix that are told for a file with this in it.
+    /// Returns the cause and the fix for a file with this text.
     fn refused(text: &str) -> (String, String) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pack.json");

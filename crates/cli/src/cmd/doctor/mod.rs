@@ -1,4 +1,4 @@
-//! `farreach doctor`: what is wrong with this host, or this pair, and what to do about it.
+//! `farreach doctor`: diagnoses this host, or this pair of hosts, and suggests fixes.
 //!
 //! ```text
 //! collect ──▶ Dump ──▶ Report ──▶ text, JSON
@@ -6,7 +6,8 @@
 //!   --from FILE   ▼ --dump FILE
 //! ```
 //!
-//! Facts, checks and the diagnosis of a pair are the crate `farreach-doctor`. Here is what starts processes, talks to a peer and prints.
+//! The crate `farreach-doctor` collects facts, runs the checks and diagnoses a pair. This module
+//! starts processes, communicates with a peer, and prints.
 
 mod examine;
 mod file;
@@ -34,7 +35,7 @@ use crate::terminal;
 
 pub(crate) use self::pair::{Task, answer, serve};
 
-// The checks of packet filters ask for the port that a server listens on.
+// The checks of packet filters assume the default port of the server.
 const _: () = assert!(PeerAddress::DEFAULT_PORT == CONTROL_PORT);
 
 /// `farreach doctor`
@@ -102,7 +103,7 @@ Exit code: 0 if nothing fails, 1 if something does, 3 if there is no RDMA here
 host is told of all the same.";
 
 impl DoctorArgs {
-    /// What other tests are told, for the way to the peer.
+    /// Returns the arguments of a test for the connection to the peer.
     fn client(&self, peer: &PeerAddress) -> ClientArgs {
         ClientArgs {
             peer: peer.clone(),
@@ -117,7 +118,7 @@ impl DoctorArgs {
     }
 }
 
-/// Looks, tells, and ends with what the worst finding asks for.
+/// Collects, prints the report, and returns the exit code of the worst finding.
 pub(crate) fn run(args: &DoctorArgs) -> Result<Exit> {
     let dump = match (&args.peer, &args.from) {
         (Some(peer), _) => match pair::look(&args.client(peer)) {
@@ -139,7 +140,7 @@ fn this_host(without_transfers: Option<&'static str>) -> Dump {
     Dump::Host(Box::new(collect::host(&Processes { without_transfers })))
 }
 
-/// A peer that is not reached is told of last; what keeps it away may be this host's, which is told of before.
+/// Reports a peer that cannot be reached after the report on this host, which may show the cause.
 fn without_peer(args: &DoctorArgs, error: anyhow::Error) -> Result<Exit> {
     let failure = Failure::of(&error);
     if failure.exit != Exit::PeerLost {
@@ -150,7 +151,7 @@ fn without_peer(args: &DoctorArgs, error: anyhow::Error) -> Result<Exit> {
         file::save(&dump, path)?;
     }
     print(args, &Report::of(&dump).without_peer(&failure))?;
-    // The report has it for programs already.
+    // The JSON report contains the failure already.
     Ok(terminal::tell_failure(&failure, false))
 }
 

@@ -1,5 +1,7 @@
-//! Runs what the doctor leaves to others: each library in a process of its own (`farreach examine`), and the programs that list a firewall's rules. One that
-//! crashes or hangs is told of, and takes nobody along.
+//! Runs processes for the doctor: each library in one of its own (`farreach examine`), and the
+//! programs that list firewall rules.
+//!
+//! A process that crashes or hangs is reported, and affects nothing else.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -16,30 +18,32 @@ use serde::de::DeserializeOwned;
 use super::examine::Rail;
 use crate::cmd::THIS_PROGRAM;
 
-/// How long a library may look around: a tenth of a second is usual, and on an emulated host that is busy it has taken fifteen.
+/// How long a library may take. A tenth of a second is usual; on a busy emulated host it took
+/// fifteen seconds.
 const LOOK: Duration = Duration::from_secs(20);
 
-/// How long a transfer may take, which is over in a fraction of a second where nothing is wrong; and both libraries together, where a port is down.
+/// How long a transfer may take, or both libraries together if a port is down. A transfer takes a
+/// fraction of a second if nothing is wrong.
 const TRANSFER: Duration = Duration::from_secs(45);
 
-/// How often it is looked whether it has ended.
+/// The interval at which the end of a process is checked.
 const GLANCE: Duration = Duration::from_millis(5);
 
-/// For a list of rules, however long.
+/// How long a list of rules may take.
 const RULES: Duration = Duration::from_secs(5);
 
-/// Where programs are, also for those whose PATH does not say so.
+/// Folders of programs that may be missing in PATH.
 const FOLDERS: [&str; 2] = ["/usr/sbin", "/sbin"];
 
-/// Everything in processes of their own.
+/// Runs everything in processes of their own.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Processes {
-    /// Why no transfers are made, where that is so.
+    /// The reason why no transfers are made, if so.
     pub(super) without_transfers: Option<&'static str>,
 }
 
 impl Processes {
-    /// Of a host that is looked at with its peer.
+    /// For a host that is examined together with its peer.
     pub(super) const FOR_A_PAIR: Self =
         Self { without_transfers: Some("left out: transfers between the two hosts were tried instead") };
 }
@@ -55,7 +59,7 @@ impl Runner for Processes {
             .unwrap_or_else(|reason| Reading::Unread(format!("libfabric was asked, and {reason}")))
     }
 
-    /// One rail after the other, so that none is slowed by another.
+    /// Tries one rail after the other, so that none slows another.
     fn transfers(&self) -> Reading<BTreeMap<String, Trial>> {
         if let Some(reason) = self.without_transfers {
             return Reading::LeftOut(reason.to_owned());
@@ -80,12 +84,12 @@ impl Runner for Processes {
     }
 }
 
-/// What could carry a transfer.
+/// Returns the rails that could carry a transfer.
 fn rails() -> Result<Vec<Rail>, String> {
     answer(&["rails"], TRANSFER).map_err(|reason| format!("rails were looked for, and {reason}"))
 }
 
-/// Whether it does.
+/// Tries a transfer over a rail.
 fn transfer(rail: &str) -> Trial {
     answer(&["transfer", rail], TRANSFER).unwrap_or_else(|reason| Trial::Failed {
         error: format!("a transfer over {rail} did not come to its end"),
@@ -94,7 +98,7 @@ fn transfer(rail: &str) -> Trial {
     })
 }
 
-/// Starts the process, and takes its word, or says why there is none.
+/// Runs `farreach examine` and returns its answer, or the reason why there is none.
 fn answer<T: DeserializeOwned>(words: &[&str], patience: Duration) -> Result<T, String> {
     let mut command = Command::new(THIS_PROGRAM);
     command.arg("examine").args(words);
@@ -105,22 +109,22 @@ fn answer<T: DeserializeOwned>(words: &[&str], patience: Duration) -> Result<T, 
     })
 }
 
-/// Runs a command to its end, or ends it when its time is over. What it prints on standard error is lost.
+/// Runs a command to its end, or kills it after the timeout. Its standard error is discarded.
 fn output(command: &mut Command, patience: Duration) -> Result<(ExitStatus, Vec<u8>), String> {
-    // What libraries print beside belongs to no report.
+    // Messages that libraries print are not part of the report.
     let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
     let mut child = spawned.map_err(|error| format!("no process could be started: {error}"))?;
     let reader = child.stdout.take().map(|mut pipe| {
         thread::spawn(move || {
             let mut printed = Vec::new();
-            // What was cut off makes no sense, which is told.
+            // Truncated output is reported when it is parsed.
             let _ = pipe.read_to_end(&mut printed);
             printed
         })
     });
     let deadline = Instant::now() + patience;
     let Some(status) = end_of(&mut child, deadline) else {
-        // A process that waits inside of the kernel may not even end like this, and is left behind.
+        // A process that is blocked in the kernel may not even be killed, and is abandoned.
         let _ = child.kill();
         end_of(&mut child, Instant::now() + Duration::from_secs(1));
         return Err(format!("nothing came within {patience:?}: it hangs"));

@@ -1,6 +1,7 @@
-//! What `farreach doctor` has to say: the shape of its JSON.
+//! The report of `farreach doctor`, as JSON.
 //!
-//! A field is only ever added; one that changes its meaning or goes away raises [`SCHEMA_VERSION`]. The schema is docs/schema/doctor.json.
+//! Compatibility: fields may be added. Changing the meaning of a field, or removing it, raises
+//! [`SCHEMA_VERSION`]. The schema is docs/schema/doctor.json.
 
 use farreach_doctor::pair::{self, PairReport};
 use farreach_doctor::{Dump, HostReport, Verdict, checks};
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::exit::{Exit, Failure};
 use crate::report::Told;
 
-/// The version of this shape.
+/// The schema version of the report.
 pub(crate) const SCHEMA_VERSION: u32 = 1;
 
 /// What `farreach doctor` found.
@@ -30,7 +31,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Judges what was read.
+    /// Runs the checks and the diagnosis.
     pub(crate) fn of(dump: &Dump) -> Self {
         match dump {
             Dump::Pair(pack) => {
@@ -45,14 +46,14 @@ impl Report {
         Self { schema_version: SCHEMA_VERSION, hosts, pair, exit_code: None, error: None }
     }
 
-    /// Of a host that did not reach its peer.
+    /// Adds the failure to reach the peer.
     pub(crate) fn without_peer(self, failure: &Failure) -> Self {
         Self { exit_code: Some(failure.exit.code()), error: Some(Told::from(failure)), ..self }
     }
 
-    /// What to end with. `is_strict` takes what costs something, or is unknown, for a failure.
+    /// Returns the exit code. With `is_strict`, warnings and unknown results count as failures.
     pub(crate) fn exit(&self, is_strict: bool) -> Exit {
-        // Between two hosts the question is whether they reach each other: also over tcp, where there is no RDMA.
+        // For a pair it matters whether the hosts reach each other, even over tcp without RDMA.
         let is_unavailable = match &self.pair {
             Some(pair) => pair.matrix.is_empty(),
             None => !self.hosts.iter().any(|host| host.has_rdma),

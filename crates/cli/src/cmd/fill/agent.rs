@@ -1,4 +1,4 @@
-//! The agent's side of a fill: it makes the pages, and writes them.
+//! The agent's side of a fill: it generates the pages and writes them.
 
 use std::collections::VecDeque;
 
@@ -49,14 +49,14 @@ pub(crate) fn serve(engine: &Engine, channel: &Channel, task: &Task) -> Result<(
     channel.send(Summary { rails: shares, usage: stopwatch.usage() })
 }
 
-/// Pages that are written by one transfer.
+/// Pages that one transfer writes.
 struct Batch {
     source: Shared,
     map: PageMap,
     memory: RemoteSlice,
 }
 
-/// Makes the pages of one region.
+/// Generates the pages of one region.
 fn make(
     engine: &Engine,
     channel: &Channel,
@@ -86,7 +86,7 @@ fn make(
     Ok(batches.map(batch).collect())
 }
 
-/// Waits for the oldest one.
+/// Waits for the oldest transfer.
 fn finish(task: &Task, under_way: &mut VecDeque<Transfer>, shares: &mut Vec<Share>) -> Result<()> {
     let Some(mut transfer) = under_way.pop_front() else { return Ok(()) };
     let done = transfer.wait(patience(task.batch_bytes()))?;

@@ -1,4 +1,4 @@
-//! The client's side of a fill: it lets the server at its memory, waits, and compares.
+//! The client's side of a fill: it grants its memory to the server, waits, and compares.
 
 use std::time::{Duration, Instant};
 
@@ -49,7 +49,7 @@ fn fill(args: &FillArgs, task: &Task, session: &Session) -> Result<FillReport> {
     for (number, (region, grant)) in regions.iter().zip(grants).enumerate() {
         let memory = grant.revoke(patience(0))?;
         report.verified_bytes += memory.len() as u64;
-        // Over tcp nothing proves that the server has stopped: a copy is checked.
+        // Over tcp nothing proves that the server has stopped writing, so a copy is checked.
         match memory.try_into_slice() {
             Ok(slice) => region.check(number as u32, &slice)?,
             Err(exposed) => region.check(number as u32, &exposed.to_vec())?,
@@ -69,7 +69,7 @@ fn grant(session: &Session, region: &Region) -> Result<Grant> {
     Ok(registered::grant(&session.channel().peer, slice, Rights::WRITE)?)
 }
 
-/// Waits for the pages: how many have come when all have, or the person has had enough.
+/// Waits for the pages. Returns how many have arrived, when all have or on an interrupt.
 fn arrive(args: &FillArgs, task: &Task, channel: &Channel, counter: &Counter) -> Result<u64> {
     let mut progress = FillProgress::new(task.bytes(), args.client.json);
     let (total, mut reached, mut moved_at) = (task.pages_total(), 0, Instant::now());

@@ -1,4 +1,5 @@
-//! `farreach fill`: the server writes pages of random bytes into this process's memory, scattered; every byte is checked.
+//! `farreach fill`: the server writes pages of random bytes to scattered places in this process's
+//! memory; every byte is checked.
 
 mod agent;
 mod client;
@@ -63,7 +64,7 @@ pages: the gaps must stay unchanged. The last write of each batch has immediate
 data, which raises the counter that this side waits for.
 Exit code: 0 if every byte is right, 4 peer lost, 5 a byte is wrong.";
 
-/// What the agent is told. Both sides know by it which byte goes where.
+/// The parameters for the agent. Both sides derive from them which byte goes where.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Task {
     page_bytes: u64,
@@ -82,48 +83,48 @@ impl Task {
         self.page_bytes.saturating_mul(self.pages_total())
     }
 
-    /// How long a side may take to have its memory: to allocate, fill and register it.
+    /// Returns how long a side may take to allocate, fill and register its memory.
     fn making_patience(&self) -> Duration {
         let (bytes, pages) =
             (self.bytes() / MAKING_BYTES_PER_SECOND, self.pages_total() / MAKING_PAGES_PER_SECOND);
         Duration::from_secs(60 + bytes + pages)
     }
 
-    /// Pages of one transfer; the client's counter tells of each.
+    /// Returns the pages per transfer. The client's counter counts each page.
     fn batch_pages(&self) -> u64 {
         (BATCH_BYTES / self.page_bytes).clamp(1, BATCH_PAGES)
     }
 
-    /// Bytes that may be under way at once.
+    /// Returns the bytes that may be in flight.
     fn batch_bytes(&self) -> u64 {
         self.page_bytes.saturating_mul(self.batch_pages() * BATCHES as u64)
     }
 }
 
-/// What one transfer has at most. A receiver that hears nothing for a while looks seldom where there is nothing to sleep on: so it hears of every few
-/// hundred.
+/// The limits of one transfer. An idle receiver without an event to sleep on polls rarely, so
+/// transfers are short enough to notify it every few hundred pages.
 const BATCH_BYTES: u64 = 8 << 20;
 const BATCH_PAGES: u64 = 256;
 
-/// Transfers at once: while one ends, the next one is under way.
+/// Transfers in flight: while one ends, the next one runs.
 const BATCHES: usize = 4;
 
-/// What the agent may write to, and what it is to tell.
+/// The memory that the agent may write to, and the counter that it notifies.
 #[derive(Debug, Serialize, Deserialize)]
 struct Ends {
     regions: Vec<GrantToken>,
     counter: CounterToken,
 }
 
-/// The agent has made its pages, and has them all at hand.
+/// The agent has generated its pages.
 #[derive(Debug, Serialize, Deserialize)]
 struct Ready;
 
-/// Now.
+/// Starts the transfers.
 #[derive(Debug, Serialize, Deserialize)]
 struct Go;
 
-/// How it went, by the agent.
+/// The agent's results.
 #[derive(Debug, Serialize, Deserialize)]
 struct Summary {
     rails: Vec<Share>,
@@ -140,16 +141,18 @@ struct Share {
     immediates: u64,
 }
 
-/// How fast a side makes its memory at worst: random bytes come at some 200 MB/s, and a busy host makes them at a part of that.
+/// The lowest rate at which a side prepares its memory. Random bytes come at about 200 MB/s, and at
+/// a fraction of that on a busy host.
 const MAKING_BYTES_PER_SECOND: u64 = 32 << 20;
 
-/// The same for pages, each of which has a generator of its own: a busy processor of an emulated machine makes as many.
+/// The lowest rate for pages, each of which has a generator of its own, measured on a busy emulated
+/// CPU.
 const MAKING_PAGES_PER_SECOND: u64 = 5_000;
 
-/// What both sides allocate.
+/// The limit of what both sides allocate.
 const BYTES_MAX: u64 = 1 << 40;
 
-/// Has this process's memory filled, checks it, and prints.
+/// Has this process's memory filled, checks it, and prints the result.
 pub(crate) fn run(args: &FillArgs) -> Result<Exit> {
     let task = task(args)?;
     let report = client::run(args, &task)?;
@@ -198,7 +201,7 @@ mod tests {
     #[test]
     fn the_more_memory_is_asked_for_the_longer_it_may_take() {
         let task = |pages| Task { page_bytes: 1 << 20, pages, regions: 2, seed: 7, alter_byte: false };
-        // At 200 MB/s, and twice that where two processes share what a host has.
+        // At 200 MB/s, and half of that if two processes share a host.
         for pages in [1, 1024, 100_000] {
             let needed = Duration::from_secs(task(pages).bytes() / 100_000_000);
             assert!(task(pages).making_patience() > 2 * needed, "{pages} pages");

@@ -1,21 +1,21 @@
-//! Which bytes a page has, and which place it goes to: both sides know it by the seed.
+//! Derives the bytes of each page, and the place it goes to, from the seed. Both sides agree on it.
 
 use rand_mt::Mt;
 
 use super::Task;
 use crate::exit::{Exit, Failure};
 
-/// Places are numbered by 32 bits.
+/// Place numbers have 32 bits.
 pub(super) const PAGES_MAX: u32 = 1 << 28;
 
-/// What is in a region before anything is written to it.
+/// The value of every byte in a region before anything is written.
 const UNTOUCHED: u8 = 0xa5;
 
-/// The places of one region: more than there are pages, so that some stay empty.
+/// The places of one region. There are more places than pages, so that some stay empty.
 #[derive(Debug)]
 pub(super) struct Region {
     page_bytes: usize,
-    /// Where each page goes.
+    /// The place of each page.
     pub(super) places: Vec<u32>,
     pub(super) place_count: u32,
     seed: u32,
@@ -36,22 +36,22 @@ impl Region {
         Self { page_bytes: task.page_bytes as usize, places, place_count, seed }
     }
 
-    /// The bytes of all its places.
+    /// Returns the size of all places in bytes.
     pub(super) fn len(&self) -> usize {
         self.place_count as usize * self.page_bytes
     }
 
-    /// Makes it as it is before anything is written to it.
+    /// Sets every byte to the initial value.
     pub(super) fn clear(&self, memory: &mut [u8]) {
         memory.fill(UNTOUCHED);
     }
 
-    /// Makes the bytes of page `number`.
+    /// Generates the bytes of page `number`.
     pub(super) fn make(&self, number: usize, page: &mut [u8]) {
         Mt::new(self.seed ^ (number as u32).wrapping_mul(0x85eb_ca6b)).fill_bytes(page);
     }
 
-    /// Whether each page is in its place, and nothing anywhere else.
+    /// Checks that each page is in its place, and that nothing was written elsewhere.
     pub(super) fn check(&self, name: u32, memory: &[u8]) -> Result<(), Failure> {
         let mut page_at: Vec<Option<usize>> = vec![None; self.place_count as usize];
         for (page, place) in self.places.iter().enumerate() {

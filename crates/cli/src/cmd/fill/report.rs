@@ -1,4 +1,4 @@
-//! What `farreach fill` has to say.
+//! The report of `farreach fill`.
 
 use serde::Serialize;
 
@@ -51,7 +51,7 @@ impl FillReport {
         if self.elapsed_ns == 0 { 0.0 } else { bytes / (self.elapsed_ns as f64 / 1e9) }
     }
 
-    /// The figures that follow from others.
+    /// Computes the derived figures.
     pub(super) fn sum_up(&mut self) {
         self.bits_per_second = self.bytes_per_second() * 8.0;
     }
@@ -96,7 +96,7 @@ pub(super) fn text(report: &FillReport, task: &Task, is_verbose: bool, width: Op
     text
 }
 
-/// What was compared: the pages, and the gaps between them, where nothing may have been written.
+/// Describes what was compared: the pages, and the gaps between them, which must be unchanged.
 fn verified(report: &FillReport, width: Option<u16>, paint: Paint) -> String {
     let written = report.pages_arrived * report.page_bytes;
     let gaps = report.verified_bytes.saturating_sub(written);
@@ -110,13 +110,14 @@ fn verified(report: &FillReport, width: Option<u16>, paint: Paint) -> String {
     format!("{lead}{}{between}{seed}\n", paint.good(&words))
 }
 
-/// Up to so many pages are told one by one.
+/// Up to this many pages are listed one by one.
 const TOLD_ONE_BY_ONE: usize = 64;
 
-/// Rows of a map: more are of no use to a person.
+/// The maximum number of rows of a map. More are not readable.
 const ROWS_MAX: usize = 8;
 
-/// Where the pages of a region are: each mark stands for one place, or for several where there are many.
+/// Renders a map of the pages of a region. Each mark stands for one place, or for several if there
+/// are many.
 fn map(region: &Region, number: u32, width: Option<u16>) -> String {
     let pages = region.places.len();
     let mut text = format!("\nregion {number}: {pages} pages in {} places\n", region.place_count);

@@ -13,7 +13,7 @@ use crate::measure::{Pattern, Stopwatch, Usage};
 use crate::registered;
 use crate::session::{Channel, Received};
 
-/// Answers, size by size, until the client has enough or is gone.
+/// Answers, size by size, until the client is done or lost.
 pub(crate) fn serve(engine: &Engine, channel: &Channel, task: &Task) -> Result<()> {
     for size in &task.sizes {
         let pattern = Pattern::new(task.seed, *size);
@@ -52,7 +52,7 @@ fn writes(engine: &Engine, channel: &Channel, task: &Task, pattern: Pattern) -> 
     let mut laps = Laps::start();
     let mut number = 0;
     loop {
-        // While messages come without a pause nothing else is heard.
+        // A wait does not check this while messages arrive without a pause.
         channel.check_end()?;
         half.prepare(number);
         if task.alter_byte {
@@ -84,7 +84,7 @@ fn reads(engine: &Engine, channel: &Channel, task: &Task, mut pattern: Pattern) 
     }
     let memory = registered::grant(&channel.peer, slice, Rights::READ)?;
     channel.send(memory.token())?;
-    // Its card answers, and it hears of no read: so it is told when they count.
+    // The card answers reads without this process, so the client announces when they count.
     let Begin = channel.recv_at_last()?;
     let stopwatch = Stopwatch::start();
     channel.send(Begin)?;

@@ -46,7 +46,8 @@ fn measure_all(args: &PingArgs, task: &Task, session: &Session) -> Result<(PingR
     Ok((report, histograms))
 }
 
-/// Round trips that do not count, until it is enough of them or the person has had enough: how many that were.
+/// Makes round trips that do not count, until there are enough or the user interrupts. Returns
+/// their number.
 fn warm_up(trips: &mut dyn Trips) -> Result<u64> {
     let began = Instant::now();
     let mut done = 0;
@@ -58,7 +59,7 @@ fn warm_up(trips: &mut dyn Trips) -> Result<u64> {
     Ok(done)
 }
 
-/// The round trips of one size that count; `tell` is called between them.
+/// Measures the round trips of one size. `tell` is called between them.
 fn measure(
     args: &PingArgs,
     trips: &mut dyn Trips,
@@ -83,15 +84,15 @@ fn measure(
     Ok((histogram, stopwatch.usage()))
 }
 
-/// How one message goes there and back.
+/// Sends one message there and back.
 trait Trips {
-    /// Sends message `number`, waits for its answer, and tells how long that took.
+    /// Sends message `number`, waits for its answer, and returns the time taken.
     fn go(&mut self, number: u64) -> Result<Duration>;
 
-    /// Looks at the answer.
+    /// Checks the answer.
     fn check(&mut self, number: u64) -> Result<(), Failure>;
 
-    /// The warm-up is done. The other side is told only where it has no answers to count.
+    /// Ends the warm-up. The other side is notified only if it has no answers to count.
     fn begin(&self) -> Result<()> {
         Ok(())
     }
@@ -127,14 +128,16 @@ impl Trips for Messages {
     }
 }
 
-/// Spoils one byte.
+/// Alters one byte.
 pub(super) fn alter(bytes: &mut [u8]) {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
 }
 
-/// One side's half of a ping by writes: both sides have one. Messages go to two places in turn, so that one can be looked at while the next one
-/// may be on its way already.
+/// One side's half of a ping by writes; both sides have one.
+///
+/// Messages alternate between two places, so that one can be checked while the next one may already
+/// be in flight.
 pub(super) struct Writes {
     pattern: Pattern,
     memory: Grant,
@@ -164,21 +167,21 @@ impl Writes {
         Ok(Self { pattern, memory, counter, source, map, channel, targets, target_counter, found })
     }
 
-    /// Makes the bytes of message `number`.
+    /// Generates the bytes of message `number`.
     pub(super) fn prepare(&mut self, number: u64) {
         if let Some(source) = &mut self.source {
             source.copy_from_slice(self.pattern.stamped(number));
         }
     }
 
-    /// Spoils what was prepared.
+    /// Alters the prepared bytes.
     pub(super) fn alter(&mut self) {
         if let Some(source) = &mut self.source {
             alter(source);
         }
     }
 
-    /// Writes what was prepared to the other side.
+    /// Writes the prepared bytes to the other side.
     pub(super) fn write(&mut self, number: u64) -> Result<()> {
         let Some(source) = self.source.take() else { bail!("the last write did not give its memory back") };
         let target = &self.targets[(number % 2) as usize];
@@ -191,12 +194,12 @@ impl Writes {
         Ok(())
     }
 
-    /// Waits until the other side's message `number` is here.
+    /// Waits until the other side's message `number` has arrived.
     pub(super) fn wait(&self, number: u64, patience: Duration) -> Result<(), Error> {
         self.counter.reach(number + 1).wait(patience)
     }
 
-    /// Whether the other side's message is what it should be.
+    /// Checks the bytes of the other side's message.
     pub(super) fn look(&mut self, number: u64) -> Result<(), Failure> {
         self.memory.read_at((number % 2) as usize * self.pattern.len(), &mut self.found);
         self.pattern.check(number, &self.found)
@@ -239,7 +242,7 @@ impl Reads {
 impl Trips for Reads {
     fn go(&mut self, _number: u64) -> Result<Duration> {
         let Some(mut into) = self.into.take() else { bail!("the last read did not give its memory back") };
-        // What a read leaves as it is must not look like what it should have brought.
+        // Stale bytes must not look like the expected ones.
         into.fill(0);
         let began = Instant::now();
         let mut transfer = self.channel.peer.read_pages(&self.memory, &self.map, into);
@@ -267,7 +270,7 @@ mod tests {
 
     use super::*;
 
-    /// Round trips that take so long, and come in order.
+    /// Round trips that take this long, and come in order.
     struct Slow(Duration, u64);
 
     impl Trips for Slow {

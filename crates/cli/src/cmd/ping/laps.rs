@@ -1,23 +1,25 @@
-//! What the agent of a ping has used, from the end of the warm-up to its last answer.
+//! Measures the CPU usage of a ping's agent, from the end of the warm-up to its last answer.
 
 use std::time::Duration;
 
 use super::WARM_UP;
 use crate::measure::{Stopwatch, Usage};
 
-/// Readings of its clocks. Only the client knows which answer is the last of the warm-up, and which the last of all, and it tells when all
-/// is over: so the clocks are read behind the answers.
+/// Readings of the clocks.
+///
+/// Only the client knows which answer is the last of the warm-up, and which is the last of all, and
+/// it reports this at the end. So the clocks are read after answers.
 #[derive(Debug)]
 pub(super) struct Laps {
     stopwatch: Stopwatch,
-    /// Behind so many answers. Any of them may be the last one of the warm-up.
+    /// Readings after the first answers, any of which may be the last of the warm-up.
     first: Vec<Usage>,
-    /// Behind one of the last.
+    /// A reading after one of the last answers.
     last: Usage,
 }
 
-/// Clocks are read behind each answer while it is one of so many; then as often as this. To read the processor's takes half a microsecond,
-/// and a round trip may take two.
+/// The clocks are read after each of the first `EACH_OF` answers, then at this interval. Reading
+/// the CPU clock takes half a microsecond, and a round trip may take two.
 const EACH_OF: u64 = 2 * WARM_UP;
 const READ_EVERY: Duration = Duration::from_micros(100);
 
@@ -26,7 +28,7 @@ impl Laps {
         Self { stopwatch: Stopwatch::start(), first: vec![Usage::default()], last: Usage::default() }
     }
 
-    /// Answer `number` has gone.
+    /// Records that answer `number` was sent.
     pub(super) fn answered(&mut self, number: u64) {
         let since = self.stopwatch.elapsed().saturating_sub(Duration::from_nanos(self.last.wall_ns));
         if number >= EACH_OF && since < READ_EVERY {
@@ -38,7 +40,7 @@ impl Laps {
         }
     }
 
-    /// What was used behind the first `warm_up` answers.
+    /// Returns the usage since the first `warm_up` answers.
     pub(super) fn usage_behind(&self, warm_up: u64) -> Usage {
         let begin = self.first.get(warm_up as usize).or(self.first.last()).copied().unwrap_or_default();
         self.last.since(begin)

@@ -1,4 +1,4 @@
-//! `farreach ping`: there and back, one at a time, every byte checked.
+//! `farreach ping`: measures round trips, one at a time, and checks every byte.
 
 mod agent;
 mod client;
@@ -76,7 +76,7 @@ pub(crate) enum Operation {
     Read,
 }
 
-/// What the agent is told.
+/// The parameters for the agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Task {
     operation: Operation,
@@ -85,35 +85,36 @@ pub(crate) struct Task {
     alter_byte: bool,
 }
 
-/// What one side lets the other one at, for one size.
+/// The memory and counter that one side grants to the other for one size.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Ends {
     memory: GrantToken,
     counter: CounterToken,
 }
 
-/// The warm-up of this size is done: reads count from here on, when the agent has said so too.
+/// The warm-up of this size is done. Reads count when the agent has confirmed this.
 #[derive(Debug, Serialize, Deserialize)]
 struct Begin;
 
-/// The client has enough of this size.
+/// The client is done with this size.
 #[derive(Debug, Serialize, Deserialize)]
 struct Enough {
     /// Round trips that did not count.
     warm_up: u64,
 }
 
-/// Round trips before figures count: caches fill, connections are made, pages are touched. So many at most, and fewer of long messages.
+/// The maximum number of warm-up round trips, and their maximum time, which limits long messages.
+/// They fill caches, establish connections and touch pages.
 const WARM_UP: u64 = 100;
 const WARM_UP_TIME: Duration = Duration::from_millis(200);
 
-/// A message is held whole by the library until it is taken.
+/// The library holds a whole message until it is received.
 const MESSAGE_MAX: usize = 1 << 20;
 
-/// A memory for each of several sizes is allocated on both sides.
+/// Both sides allocate memory for each size.
 const SIZE_MAX: usize = 1 << 30;
 
-/// Measures, and prints.
+/// Measures and prints.
 pub(crate) fn run(args: &PingArgs) -> Result<Exit> {
     check(args)?;
     let (report, histograms) = client::run(args)?;

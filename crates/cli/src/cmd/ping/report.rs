@@ -1,4 +1,4 @@
-//! What `farreach ping` has to say.
+//! The report of `farreach ping`.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -57,7 +57,7 @@ pub(super) fn text(report: &PingReport, histograms: &[Histogram<u64>], width: Op
     let header = ["SIZE", "TRIPS", "MIN", "P50", "P90", "P99", "P99.9", "MAX", "CPU HERE", "THERE"];
     text.push_str(&terminal::table(&header, report.rows.iter().map(cells), width));
     text.push_str("RTT in µs; CPU in percent of a core\n");
-    // Of several sizes the table tells enough.
+    // For several sizes the table is enough.
     if let [histogram] = histograms {
         text.push('\n');
         text.push_str(&histogram::rows(histogram, "RTT", width, Paint::for_stdout()));

@@ -1,4 +1,4 @@
-//! The agents of a server: started, counted, and waited for.
+//! Starts, counts and waits for the agents of a server.
 
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ use crate::cmd::THIS_PROGRAM;
 use crate::exit::Exit;
 use crate::terminal;
 
-/// How long agents have to say goodbye to their clients.
+/// How long agents may take to disconnect from their clients.
 const GOODBYE: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
@@ -24,11 +24,11 @@ pub(super) struct Agents {
     gid_index: Option<u32>,
     tls: Option<PathBuf>,
     running: Vec<(Child, SocketAddr)>,
-    /// When the last one was.
+    /// When the last agent was started.
     started: Option<Instant>,
 }
 
-/// Within so long a client has ordered its test, or was none: one who looks whether the port is open leaves at once.
+/// The time within which a client sends its order. A port scan disconnects at once.
 const NEW: Duration = Duration::from_millis(500);
 
 impl Agents {
@@ -40,12 +40,12 @@ impl Agents {
         self.running.len()
     }
 
-    /// Whether one is running of which it is not known yet whether it has a client.
+    /// Returns whether an agent is running of which it is not yet known whether it has a client.
     pub(super) fn are_new(&self) -> bool {
         !self.running.is_empty() && self.started.is_some_and(|at| at.elapsed() < NEW)
     }
 
-    /// One more, with this client.
+    /// Starts an agent for this client.
     pub(super) fn start(&mut self, stream: TcpStream, client: SocketAddr) {
         self.started = Some(Instant::now());
         let mut command = Command::new(THIS_PROGRAM);
@@ -56,7 +56,8 @@ impl Agents {
         if let Some(folder) = &self.tls {
             command.arg("--tls").arg(folder);
         }
-        // Ctrl-C in a terminal reaches whole groups: agents are told by the server, once.
+        // Ctrl-C in a terminal reaches the whole process group. The server signals its agents
+        // itself, once.
         command.process_group(0);
         match command.stdin(Stdio::from(OwnedFd::from(stream))).stdout(Stdio::null()).spawn() {
             Ok(child) => self.running.push((child, client)),
@@ -64,7 +65,7 @@ impl Agents {
         }
     }
 
-    /// Takes leave of those that have ended: how one of them has that had an order.
+    /// Removes the agents that have ended. Returns the result of one that had an order.
     pub(super) fn reap(&mut self) -> Option<Exit> {
         let mut ended = None;
         self.running.retain_mut(|(child, client)| match child.try_wait() {
@@ -81,11 +82,11 @@ impl Agents {
         ended
     }
 
-    /// Ends all: in good order, and at once those that take too long.
+    /// Ends all agents: in order, or by force if they take too long.
     pub(super) fn end(&mut self) {
         for (child, _) in &self.running {
             if let Some(pid) = Pid::from_raw(child.id() as i32) {
-                // It may have ended by itself meanwhile.
+                // It may have ended already.
                 let _ = kill_process(pid, Signal::TERM);
             }
         }
@@ -102,7 +103,7 @@ impl Agents {
     }
 }
 
-/// An agent logs its own end, but not when it has crashed.
+/// Logs the crash of an agent. An agent logs any other end itself.
 fn tell_crash(client: SocketAddr, status: ExitStatus) {
     if let Some(signal) = status.signal() {
         terminal::log(&format!("{client}: its agent was ended by signal {signal}"));

@@ -1,7 +1,7 @@
 //! `farreach serve`: the other side of every test, for many clients at once.
 //!
-//! It only listens: each client is served by an [agent](crate::agent), a process of its own, which gets the connection as it is. So no client can
-//! hold up another one, and none can take the server down.
+//! It only listens. Each client is served by an [agent](crate::agent), a process of its own, which
+//! gets the connection unchanged. So no client can block another one, or crash the server.
 
 mod agents;
 mod refusal;
@@ -64,10 +64,11 @@ It takes no parameters of a test: the client sends them. Ctrl-C or SIGTERM ends
 it.
 Exit code: 0 when it was told to end; 3 if there is no rail to offer.";
 
-/// Serves until it is told to end.
+/// Serves until a signal ends the process, or with `--once` until its client is served.
 pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     interrupt::watch().context("cannot watch for signals")?;
-    // What is wrong is told now, and not to the first client. Rails come last: to look at them takes a while.
+    // Errors are reported now, not to the first client. Rails come last, because enumerating them
+    // is slow.
     let listener = listen(args)?;
     args.tls.as_deref().map(open_tls).transpose()?;
     let rails = scout::send(&args.rails)?;
@@ -76,7 +77,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     let names = rails.into_iter().map(|rail| rail.name).collect();
     let mut agents = Agents::new(names, args.rails.gid_index, args.tls.clone());
     let exit = serve(args, &listener, &mut agents)?;
-    // Nobody else comes in while the last ones end.
+    // No client can connect while the last agents end.
     drop(listener);
     agents.end();
     Ok(exit)
@@ -85,7 +86,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
 fn listen(args: &ServeArgs) -> Result<TcpListener, Failure> {
     let addresses: Vec<SocketAddr> = match args.listen {
         Some(ip) => vec![(ip, args.port).into()],
-        // The first one is for both families, where the kernel has the newer one.
+        // The first address serves both families, if the kernel has IPv6.
         None => vec![(Ipv6Addr::UNSPECIFIED, args.port).into(), (Ipv4Addr::UNSPECIFIED, args.port).into()],
     };
     let listener = TcpListener::bind(&addresses[..]).and_then(|listener| {
@@ -125,7 +126,7 @@ fn startup_lines(address: SocketAddr, rails: &[Found]) -> String {
     format!("listening on {place}\n{table}")
 }
 
-/// Lets clients in; what to end with.
+/// Accepts clients. Returns the exit code.
 fn serve(args: &ServeArgs, listener: &TcpListener, agents: &mut Agents) -> Result<Exit> {
     let refusals = Refusals::new(args.tls.clone(), args.once);
     loop {
@@ -155,20 +156,22 @@ fn serve(args: &ServeArgs, listener: &TcpListener, agents: &mut Agents) -> Resul
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             Err(error) => {
                 terminal::log(&format!("cannot let a client in: {error}"));
-                // Most often descriptors have run out, and come back when somebody leaves.
+                // Usually the process is out of descriptors, which are freed when a client
+                // disconnects.
                 thread::sleep(Duration::from_millis(100));
             }
         }
     }
 }
 
-/// How long a server for one client leaves others at the door before it looks again whether the first one was a client.
+/// The interval at which a server with `--once` checks whether its first connection was a client.
+/// Other clients wait meanwhile.
 const A_MOMENT: Duration = Duration::from_millis(10);
 
 fn wait_for_clients(listener: &TcpListener) {
     let mut fds = [PollFd::new(listener, PollFlags::IN)];
     let timeout = interrupt::GLANCE.try_into().ok();
-    // It ends by a client, a signal, or the time: all are looked at anew.
+    // A client, a signal or the timeout ends the wait. The caller checks all of them.
     let _ = poll(&mut fds, timeout.as_ref());
 }
 
@@ -176,7 +179,7 @@ fn wait_for_clients(listener: &TcpListener) {
 mod tests {
     use super::*;
 
-    /// Where another one has the port of the newer family, it listens on the older one only.
+    /// If another process has the IPv6 port, the server listens on IPv4 only.
     #[test]
     fn it_says_of_which_addresses_it_has_all() {
         for (address, told) in [

@@ -1,4 +1,4 @@
-//! Clients that are not served, and are told why.
+//! Refuses clients, and sends them the reason.
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -11,15 +11,15 @@ use crate::exit::{Exit, Failure};
 use crate::session::{Line, Other, open_tls, tell_refusal};
 use crate::terminal;
 
-/// Clients that are told over TLS at once. Each has a thread for as long as its handshake takes, and a crowd shall not have one each.
+/// The maximum number of concurrent refusals over TLS. Each has a thread during its handshake.
 const TOLD_AT_ONCE_MAX: usize = 32;
 
-/// Tells clients that the server is busy.
+/// Sends clients the reason that the server is busy.
 #[derive(Debug)]
 pub(super) struct Refusals {
     tls: Option<PathBuf>,
     is_for_one: bool,
-    /// Held by each thread that tells one.
+    /// Each refusing thread holds a clone, so the reference count limits their number.
     telling: Arc<()>,
 }
 
@@ -28,7 +28,7 @@ impl Refusals {
         Self { tls, is_for_one, telling: Arc::new(()) }
     }
 
-    /// Tells this client, while so many others are served. No client keeps the server from its others meanwhile.
+    /// Refuses this client while `count` others are served. It does not block the server.
     pub(super) fn tell(&self, stream: TcpStream, client: SocketAddr, count: usize) {
         let refusal = self.words(count);
         let Some(folder) = self.tls.clone() else {
@@ -72,12 +72,13 @@ fn tell_plainly(stream: TcpStream, refusal: &Failure) -> Result<()> {
     Ok(tell_refusal(&mut line, refusal)?)
 }
 
-/// A client that speaks TLS understands nothing else, and hears nothing before both have shown their certificates.
+/// Refuses a client over TLS, which reads nothing before both sides have verified their
+/// certificates.
 fn tell_over_tls(stream: TcpStream, folder: &Path, refusal: &Failure) -> Result<()> {
     let line = Line::new(stream).context("cannot set the connection up")?;
     let mut line = line.secure_as_server(&open_tls(folder)?)?;
     tell_refusal(&mut line, refusal)?;
-    // Who leaves while something is unread takes back what it has said.
+    // Closing a socket with unread data would discard what was sent.
     Ok(line.recv_head(Other::Client)?)
 }
 

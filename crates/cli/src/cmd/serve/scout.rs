@@ -1,5 +1,7 @@
-//! Looks for rails in a process of its own. To look loads the libraries, and some of those keep the cards open that they have seen: a server would hold them
-//! for as long as it runs, and who wants to remove a card, or load its driver anew, would wait for that.
+//! Finds the rails in a process of its own.
+//!
+//! Enumerating rails loads the libraries, and some of them keep cards open. A server would hold
+//! these for as long as it runs, and block the removal of a card or the reload of its driver.
 
 use std::process::{Command, Stdio};
 
@@ -10,14 +12,14 @@ use crate::exit::{Exit, Failure};
 use crate::rails::{self, Found, RailArgs};
 use crate::terminal;
 
-/// The process itself: prints what it has found, for [`send`].
+/// Runs in the child: prints the rails for [`send`].
 pub(crate) fn run(args: &RailArgs) -> Result<Exit> {
     let found = serde_json::to_string(&offered(args)).context("cannot write what was found")?;
     terminal::print(&found)?;
     Ok(Exit::Ok)
 }
 
-/// Starts it, and waits for what it has found.
+/// Starts the child, and returns the rails that it found.
 pub(super) fn send(args: &RailArgs) -> Result<Vec<Found>> {
     let mut command = Command::new(THIS_PROGRAM);
     command.arg("scout");
@@ -40,7 +42,7 @@ pub(super) fn send(args: &RailArgs) -> Result<Vec<Found>> {
     Ok(found?)
 }
 
-/// The rails that clients can ask for: what was named, or all that there are.
+/// Returns the rails that clients can use: the named ones, or all.
 fn offered(args: &RailArgs) -> Result<Vec<Found>, Failure> {
     let (found, trouble) = rails::look(args);
     rails::check_gid(args, &found)?;
@@ -56,7 +58,7 @@ fn offered(args: &RailArgs) -> Result<Vec<Found>, Failure> {
     if offered.is_empty() {
         let failure = Failure::new(Exit::Unavailable, "there is no rail to serve over");
         let (cause, fix) = rails::why_no_cards(args);
-        // libfabric would do as well, unless a card is asked for, and is the easier one to get.
+        // Unless a card is required, libfabric would do as well, and is easier to install.
         return Err(match trouble.into_iter().next().filter(|_| !args.require_rdma) {
             Some(trouble) => {
                 failure.cause(format!("{cause}; and {}", trouble.sentence())).fix(trouble.fix.unwrap_or(fix))

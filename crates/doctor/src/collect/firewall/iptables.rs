@@ -1,10 +1,10 @@
-//! What `iptables-save` prints.
+//! Parses the output of `iptables-save`.
 
 use std::net::IpAddr;
 
 use super::walk::{Action, PORTS, Reach, Step, Steps, Table, is_nobodys, is_within};
 
-/// The tables of this family, `ip` or `ip6`.
+/// Returns the tables of this family, `ip` or `ip6`.
 pub(super) fn parse(text: &str, family: &str) -> Vec<Table> {
     let mut tables: Vec<Table> = Vec::new();
     for line in text.lines() {
@@ -15,7 +15,7 @@ pub(super) fn parse(text: &str, family: &str) -> Vec<Table> {
         if let Some(chain) = line.strip_prefix(':') {
             let mut words = chain.split(' ');
             let (name, policy) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-            // A chain that has a policy is the kernel's own.
+            // Only base chains have a policy.
             let hook = (policy != "-").then(|| name.to_ascii_lowercase());
             let policy = if hook.is_some() { policy.to_ascii_lowercase() } else { String::new() };
             table.chains.push((name.to_owned(), Steps { hook, policy, rules: Vec::new() }));
@@ -31,7 +31,7 @@ pub(super) fn parse(text: &str, family: &str) -> Vec<Table> {
     tables
 }
 
-/// The words of a line; quotes keep blanks together.
+/// Splits a line into words. Quotes keep blanks together.
 fn split(line: &str) -> Vec<String> {
     let (mut words, mut is_quoted, mut is_escaped) = (vec![String::new()], false, false);
     for letter in line.chars() {
@@ -58,10 +58,11 @@ fn split(line: &str) -> Vec<String> {
     words
 }
 
-/// What a rule does with packets of this protocol to this port.
+/// Returns what a rule does with packets of this protocol to this port.
 fn step(words: &[String], protocol: &str, port: u16) -> Step {
     let mut step = Step { reach: Reach::All, action: Action::GoOn };
-    // What this module finds is a packet that comes from where the answer would go: every honest one.
+    // `rpfilter` matches packets whose source address is routed to the interface they came from:
+    // all but forged ones.
     let asks_for_the_way_back = words.windows(2).any(|pair| pair[0] == "-m" && pair[1] == "rpfilter");
     let (mut at, mut is_not) = (0, false);
     while let Some(flag) = words.get(at) {
@@ -75,7 +76,7 @@ fn step(words: &[String], protocol: &str, port: u16) -> Step {
             }
             "-p" => (holds(value == protocol || value == "all"), 2),
             "--dport" | "--dports" => (holds(is_within(port, &ranges(value))), 2),
-            // As with nft: the first packet of a connection, from another host, is the one that matters.
+            // As with nft, the first packet of a connection from another host decides.
             "--ctstate" | "--state" => (holds(value.split(',').any(|state| state == "NEW")), 2),
             "-i" | "-o" if value == "lo" => (holds(false), 2),
             "-s" | "-d" if is_forged(value) => (holds(false), 2),
@@ -84,12 +85,13 @@ fn step(words: &[String], protocol: &str, port: u16) -> Step {
             "--invert" if asks_for_the_way_back => (Reach::None, 1),
             "-j" | "-g" => {
                 step.action = action(flag == "-g", value);
-                // What follows are the target's own words.
+                // The words that follow belong to the target.
                 at = words.len();
                 (Reach::All, 0)
             }
             "-m" | "--comment" => (neutral(flag, value), 2),
-            // Anything else chooses among packets, in a way that is not followed: its value is skipped with it.
+            // Any other option matches some packets by a condition that is not evaluated. The last
+            // arm skips its value.
             _ if flag.starts_with('-') => (Reach::Some, 1),
             _ => (Reach::All, 1),
         };
@@ -100,7 +102,7 @@ fn step(words: &[String], protocol: &str, port: u16) -> Step {
     step
 }
 
-/// `127.0.0.0/8`, or several with commas between.
+/// Returns whether all of these addresses, separated by commas, belong to no peer: `127.0.0.0/8`.
 fn is_forged(addresses: &str) -> bool {
     addresses.split(',').all(|text| {
         let (address, bits) = text.split_once('/').unwrap_or((text, "128"));
@@ -108,7 +110,8 @@ fn is_forged(addresses: &str) -> bool {
     })
 }
 
-/// Modules that choose by words of their own do so by those words; the others by their presence.
+/// Returns the effect of a match module or comment. The options of an evaluated module decide; any
+/// other module matches some packets.
 fn neutral(flag: &str, value: &str) -> Reach {
     let is_followed = matches!(value, "tcp" | "udp" | "multiport" | "conntrack" | "state" | "comment");
     if flag == "--comment" || is_followed { Reach::All } else { Reach::Some }
@@ -121,12 +124,12 @@ fn action(is_goto: bool, target: &str) -> Action {
         "REJECT" => Action::End("reject"),
         "RETURN" => Action::Return,
         _ if is_goto => Action::Goto(target.to_owned()),
-        // A target that is no chain, such as LOG, is not found, and packets go on.
+        // A target such as LOG is not a chain. It is not found, and packets continue.
         _ => Action::Jump(target.to_owned()),
     }
 }
 
-/// `22,4000:5000`
+/// Parses a list of ports: `22,4000:5000`.
 fn ranges(text: &str) -> Vec<(u16, u16)> {
     let range = |part: &str| {
         let (first, last) = part.split_once(':').unwrap_or((part, part));
@@ -169,7 +172,7 @@ mod tests {
     #[test]
     fn rules_against_forged_packets_stop_no_other() {
         let of = |rule: &str| step(&split(rule), "tcp", PORTS[1].1).reach;
-        // As kubelet, firewalld and people write them.
+        // Rules as written by kubelet, by firewalld and by hand.
         let kubelet = "! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment \"block incoming localnet connections\" \
                        -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP";
         assert_eq!(of(kubelet), Reach::None);

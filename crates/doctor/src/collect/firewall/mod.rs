@@ -1,5 +1,7 @@
-//! What filters packets, as far as it is for our two ports. The kernel is asked first whether there are rules at all: where there are none, no program is
-//! needed to list them.
+//! Reads the packet filter rules that concern the two ports of Farreach.
+//!
+//! The kernel is first asked whether there are any rules. If there are none, no program is needed
+//! to list them.
 
 mod iptables;
 mod nft;
@@ -16,14 +18,14 @@ use super::netlink::{NETFILTER, NetlinkError, Want, ask, attribute, text};
 use super::runner::{ProgramError, Runner};
 use crate::probes::{Chain, Reading};
 
-// linux/netfilter/nfnetlink.h and nf_tables.h
+// From linux/netfilter/nfnetlink.h and nf_tables.h.
 const NFT_GETTABLE: u16 = 10 << 8 | 1;
 const NFTA_TABLE_NAME: u16 = 1;
 
-/// `struct nfgenmsg`: the family, a version, and a number that means nothing here.
+/// The size of `struct nfgenmsg`: the family, a version, and a resource ID that is unused here.
 const HEADER: usize = 4;
 
-/// The chains that packets of this host pass.
+/// Returns the chains that packets of this host pass.
 pub(super) fn read(runner: &impl Runner) -> Reading<Vec<Chain>> {
     tables(runner).map(|tables| chains(&tables)).into()
 }
@@ -41,7 +43,7 @@ fn tables(runner: &impl Runner) -> Result<Vec<Table>, String> {
     Ok(tables)
 }
 
-/// Rules of nf_tables, whoever has made them.
+/// Reads rules of nf_tables, made by any program.
 fn of_nft(runner: &impl Runner, names: &BTreeSet<String>) -> Result<Vec<Table>, String> {
     let Some(listed) = output(runner, "nft", &["-j", "list", "ruleset"]) else {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -65,7 +67,10 @@ fn of_nft(runner: &impl Runner, names: &BTreeSet<String>) -> Result<Vec<Table>, 
     Ok(tables)
 }
 
-/// Rules of nf_tables that iptables has made; none where it is not here, or does not list all of these tables: it knows its own ones only.
+/// Reads rules of nf_tables that iptables made.
+///
+/// Returns `None` if iptables is not installed or does not list all of these tables: it lists only
+/// its own.
 fn of_iptables(runner: &impl Runner, names: &[&str]) -> Option<Result<Vec<Table>, String>> {
     let found = saved(runner, ["iptables-nft-save", "ip6tables-nft-save"])
         .or_else(|| saved(runner, ["iptables-save", "ip6tables-save"]))?;
@@ -74,7 +79,7 @@ fn of_iptables(runner: &impl Runner, names: &[&str]) -> Option<Result<Vec<Table>
     Some(found).filter(|found| found.as_ref().map_or(true, has_all))
 }
 
-/// nf_tables' tables in this network namespace: `inet filter`.
+/// Returns the nf_tables tables of this network namespace: `inet filter`.
 fn modern_tables() -> Result<BTreeSet<String>, String> {
     match ask(NETFILTER, NFT_GETTABLE, Want::List, &[0; HEADER]) {
         Ok(answers) => Ok(answers.iter().filter_map(|answer| table_name(answer)).collect()),
@@ -102,7 +107,8 @@ fn table_name(answer: &[u8]) -> Option<String> {
     Some(format!("{family} {}", text(attribute(answer.get(HEADER..)?, NFTA_TABLE_NAME)?)))
 }
 
-/// Whether the old part of the kernel has tables: it keeps those that were ever asked for.
+/// Returns whether the legacy ip_tables code of the kernel has tables. It keeps every table that
+/// was ever requested.
 fn has_legacy_tables() -> Result<bool, String> {
     for path in ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"] {
         match fs::read_to_string(path) {
@@ -115,7 +121,8 @@ fn has_legacy_tables() -> Result<bool, String> {
     Ok(false)
 }
 
-/// What these two programs print, for IPv4 and for IPv6; none where they are not here.
+/// Returns the tables that these two programs print, for IPv4 and IPv6; `None` if one is not
+/// installed.
 fn saved(runner: &impl Runner, programs: [&str; 2]) -> Option<Result<Vec<Table>, String>> {
     let mut tables = Vec::new();
     for (program, family) in programs.into_iter().zip(["ip", "ip6"]) {
@@ -127,7 +134,7 @@ fn saved(runner: &impl Runner, programs: [&str; 2]) -> Option<Result<Vec<Table>,
     Some(Ok(tables))
 }
 
-/// What a program prints; none where it is not here.
+/// Returns the output of a program, or `None` if it is not installed.
 fn output(runner: &impl Runner, program: &str, args: &[&str]) -> Option<Result<String, String>> {
     match runner.output(program, args) {
         Ok(printed) => Some(Ok(printed)),

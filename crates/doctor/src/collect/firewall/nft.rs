@@ -1,4 +1,4 @@
-//! What `nft -j list ruleset` prints: libnftables-json(5).
+//! Parses the output of `nft -j list ruleset`, see libnftables-json(5).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::walk::{Action, PORTS, Reach, Step, Steps, Table, is_nobodys, is_within};
 
-/// The tables, each with its chains and what their rules do with our ports.
+/// Returns the tables with their chains, and what the rules do with our ports.
 pub(super) fn parse(text: &str) -> Result<Vec<Table>, String> {
     let all: Value = serde_json::from_str(text).map_err(|error| format!("nft -j list ruleset: {error}"))?;
     let objects = all["nftables"].as_array().ok_or("nft -j list ruleset: it lists nothing")?;
@@ -50,12 +50,13 @@ fn word(object: &Value, key: &str) -> String {
     object[key].as_str().unwrap_or_default().to_owned()
 }
 
-/// `inet filter`, of a chain, a rule or a set.
+/// Returns the table of a chain, a rule or a set: `inet filter`.
 fn table_of(object: &Value) -> String {
     format!("{} {}", word(object, "family"), word(object, "table"))
 }
 
-/// What a rule does with packets of this protocol to this port. `lookup` finds a set by its name.
+/// Returns what a rule does with packets of this protocol to this port. `lookup` finds a set by
+/// name.
 fn step<'a>(
     expressions: &[Value],
     protocol: &str,
@@ -73,7 +74,7 @@ fn step<'a>(
                 step.action = action;
                 reach
             }
-            // What lets some through by their number.
+            // These match packets by their number.
             "limit" | "quota" | "ct count" => Reach::Some,
             _ => {
                 step.action = action(name, body).unwrap_or(step.action);
@@ -98,7 +99,7 @@ fn action(name: &str, body: &Value) -> Option<Action> {
     })
 }
 
-/// A packet that makes a new connection to one of our ports, from another host.
+/// A packet that opens a new connection to one of our ports from another host.
 struct Packet<'a> {
     protocol: &'a str,
     port: u16,
@@ -109,12 +110,12 @@ impl Packet<'_> {
         let right = match body["right"].as_str().and_then(|it| it.strip_prefix('@')) {
             Some(name) => match lookup(name) {
                 Some(elements) => elements,
-                // An empty set holds nothing.
+                // The set is not in the listing, so its elements are not known.
                 None => return Reach::Some,
             },
             None => &body["right"],
         };
-        // What asks for a field of another protocol is for packets of that one only, whatever it asks.
+        // A match on a field of another protocol applies only to packets of that protocol.
         if self.is_foreign(&body["left"]["payload"]) {
             return Reach::None;
         }
@@ -133,7 +134,8 @@ impl Packet<'_> {
         protocol != self.protocol && OTHERS.contains(&protocol.as_str())
     }
 
-    /// Whether what stands left is one of what stands right; none where that differs from packet to packet.
+    /// Returns whether the left side is one of the values on the right side; `None` if that depends
+    /// on the packet.
     fn holds(&self, left: &Value, right: &Value) -> Option<bool> {
         if let Some(payload) = left.get("payload") {
             if self.is_foreign(payload) {
@@ -147,7 +149,7 @@ impl Packet<'_> {
             };
         }
         if let Some(fib) = left.get("fib") {
-            // There is a way back to whoever sends an honest packet.
+            // A packet that is not forged has a route back to its sender.
             let asks_for_the_way_back = words(&fib["flags"]).contains(&"saddr")
                 && matches!(word(fib, "result").as_str(), "oif" | "check");
             return right.as_bool().filter(|_| asks_for_the_way_back);
@@ -155,7 +157,7 @@ impl Packet<'_> {
         let key = |of: &str| left.get(of).map(|it| word(it, "key"));
         match (key("meta").as_deref(), key("ct").as_deref()) {
             (Some("l4proto"), _) => Some(self.is_protocol(right)),
-            // The first packet is the one that matters: what is let in after it is not.
+            // The first packet of a connection decides.
             (_, Some("state")) => Some(words(right).contains(&"new")),
             (Some("iifname" | "iif" | "oifname" | "oif"), _) if words(right) == ["lo"] => Some(false),
             _ => None,
@@ -170,7 +172,7 @@ impl Packet<'_> {
         words(right).contains(&self.protocol) || is_within(number, &numbers(right))
     }
 
-    /// What a map says of it.
+    /// Returns the effect of a verdict map.
     fn mapped<'a>(&self, body: &Value, lookup: &impl Fn(&str) -> Option<&'a Value>) -> (Reach, Action) {
         let data = match body["data"].as_str().and_then(|it| it.strip_prefix('@')) {
             Some(name) => lookup(name),
@@ -188,7 +190,7 @@ impl Packet<'_> {
             match self.holds(&body["key"], key) {
                 Some(true) => return (Reach::All, action),
                 Some(false) => {}
-                // Of several that may be, the first stands for all.
+                // If several entries may match, the first stands for all.
                 None if unsure.0 == Reach::None => unsure = (Reach::Some, action),
                 None => {}
             }
@@ -197,7 +199,7 @@ impl Packet<'_> {
     }
 }
 
-/// Whether the addresses on the right side are of no peer, each of them.
+/// Returns whether no peer can have any of the addresses on the right side.
 fn is_forged(right: &Value) -> bool {
     if let Some(address) = right.as_str() {
         return address.parse().is_ok_and(|address: IpAddr| is_nobodys(address, 128));
@@ -211,7 +213,7 @@ fn is_forged(right: &Value) -> bool {
     all.is_some_and(|all| !all.is_empty() && all.iter().all(is_forged))
 }
 
-/// The words on the right side: one, a list, or a set.
+/// Returns the words on the right side: one, a list, or a set.
 fn words(right: &Value) -> Vec<&str> {
     match right {
         Value::String(word) => vec![word],
@@ -226,7 +228,7 @@ fn words(right: &Value) -> Vec<&str> {
     }
 }
 
-/// The numbers on the right side: one, a range, a list, or a set.
+/// Returns the numbers on the right side: one, a range, a list, or a set.
 fn numbers(right: &Value) -> Vec<(u16, u16)> {
     let number = |value: &Value| value.as_u64().and_then(|it| u16::try_from(it).ok());
     match right {
@@ -253,7 +255,7 @@ mod tests {
     use super::*;
     use crate::probes::Chain;
 
-    /// What nft 1.0.6 printed of tests/firewall/rules.nft.
+    /// The output of nft 1.0.6 for tests/firewall/rules.nft.
     const RULES: &str = include_str!("../../../tests/firewall/nft.json");
 
     fn told(chain: &Chain) -> Vec<String> {
@@ -275,7 +277,7 @@ mod tests {
         ];
         assert_eq!(names, expected);
         assert_eq!(told(&all[0]), ["udp 4791 accept some", "udp 4791 drop", "tcp 18520 accept"]);
-        // A source port is chosen anew for each flow: the first rule is for some.
+        // Each flow has another source port, so the first rule matches some packets only.
         assert_eq!(told(&all[1]), ["udp 4791 drop some", "udp 4791 accept"]);
         assert!(all[2].rules.is_empty());
     }
@@ -288,7 +290,8 @@ mod tests {
 
     #[test]
     fn rules_against_forged_packets_stop_no_other() {
-        // What nft 1.1.7 printed of tests/firewall/forged.nft, which firewalld and kubelet have written in part; 1.0.6 prints the same.
+        // The output of nft 1.1.7 for tests/firewall/forged.nft, parts of which firewalld and
+        // kubelet wrote; 1.0.6 prints the same.
         let all = chains(&parse(include_str!("../../../tests/firewall/nft-forged.json")).unwrap());
         let told: Vec<_> = all.iter().map(|chain| (chain.hook.as_str(), told(chain))).collect();
         let of_some = ["udp 4791 drop some", "tcp 18520 drop some"].map(str::to_owned).to_vec();

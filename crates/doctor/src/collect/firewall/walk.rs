@@ -1,4 +1,6 @@
-//! What becomes of packets to our ports on their way through chains: jumps are followed, and what is behind the last word is left out.
+//! Follows packets to our ports through the chains of a table.
+//!
+//! Jumps are followed. Rules after the one that decides for all packets are left out.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -6,75 +8,75 @@ use std::net::IpAddr;
 use crate::filter::{CONTROL_PORT, ROCE_PORT};
 use crate::probes::{Chain, Rule};
 
-/// What RoCE v2 goes over, and the command's own connections.
+/// The ports of RoCE v2 and of the control connection.
 pub(super) const PORTS: [(&str, u16); 2] = [("udp", ROCE_PORT), ("tcp", CONTROL_PORT)];
 
-/// Chains that jump deeper than the kernel lets them.
+/// The limit of jumps, as in the kernel.
 const DEPTH_MAX: usize = 16;
 
-/// A host with more rules than this for one port has other troubles.
+/// An upper bound on the rules recorded for one port.
 const RULES_MAX: usize = 256;
 
 /// A table of rules.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Table {
-    /// `inet filter`
+    /// The family and name: `inet filter`.
     pub(super) name: String,
-    /// In their order.
+    /// In the order of the listing.
     pub(super) chains: Vec<(String, Steps)>,
-    /// Whether it has rules that the program which listed it cannot show.
+    /// Whether it has rules that the listing program cannot show.
     pub(super) is_opaque: bool,
 }
 
 /// The rules of a chain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Steps {
-    /// None where packets only come by a jump.
+    /// `None` if packets reach the chain only by a jump.
     pub(super) hook: Option<String>,
-    /// Empty for `accept`.
+    /// Empty means `accept`.
     pub(super) policy: String,
-    /// What each rule does with packets to each of our ports.
+    /// The effect of each rule on packets to each of our ports.
     pub(super) rules: Vec<[Step; 2]>,
 }
 
-/// What a rule does with packets to one port.
+/// The effect of a rule on packets to one port.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) reach: Reach,
     pub(super) action: Action,
 }
 
-/// Which of them it is for.
+/// The packets that a rule matches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Reach {
     #[default]
     None,
-    /// Those of an address, an interface, a length.
+    /// Those of some address, interface or length.
     Some,
     All,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) enum Action {
-    /// It counts, logs, marks: they go on.
+    /// It counts, logs or marks; packets continue with the next rule.
     #[default]
     GoOn,
-    /// `accept`, `drop`, `reject`
+    /// `accept`, `drop` or `reject`.
     End(&'static str),
     Jump(String),
-    /// A jump that does not come back.
+    /// A jump that does not return.
     Goto(String),
     Return,
 }
 
-/// The chains that packets come to by themselves, each with what is for our ports.
+/// Returns the chains that have a hook, each with the rules that concern our ports.
 pub(super) fn chains(tables: &[Table]) -> Vec<Chain> {
     let mut found = Vec::new();
     for table in tables {
         let by_name: BTreeMap<&str, &Steps> =
             table.chains.iter().map(|(name, steps)| (name.as_str(), steps)).collect();
         for (name, steps) in &table.chains {
-            // What is forwarded is not for this host.
+            // Forwarded packets are not for this host.
             let Some(hook) = steps.hook.as_ref().filter(|hook| *hook != "forward") else { continue };
             let mut rules = Vec::new();
             for (place, (protocol, port)) in PORTS.iter().enumerate() {
@@ -103,12 +105,13 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Whether any packet comes out at the end of the chain.
+    /// Records the rules of a chain. Returns whether any packet leaves at its end.
     fn through(&mut self, steps: &Steps, reach: Reach, depth: usize) -> bool {
         let place = self.place;
         for step in steps.rules.iter().map(|rule| &rule[place]) {
             let reach = reach.min(step.reach);
-            // Whether all packets that have come here are meant: then nothing behind is reached.
+            // If the rule matches all packets that get this far, later rules see only those that
+            // continue.
             let is_whole = step.reach == Reach::All;
             if reach == Reach::None || self.rules.len() > RULES_MAX {
                 continue;
@@ -134,7 +137,7 @@ impl Walk<'_> {
         true
     }
 
-    /// Whether any packet comes back from another chain.
+    /// Follows a jump. Returns whether any packet comes back.
     fn aside(&mut self, target: &str, reach: Reach, depth: usize) -> bool {
         match self.by_name.get(target).copied() {
             Some(chain) if depth < DEPTH_MAX => self.through(chain, reach, depth + 1),
@@ -143,8 +146,10 @@ impl Walk<'_> {
     }
 }
 
-/// Whether packets of or to these addresses come from no other host and go to none, unless somebody forges them: those of the loopback, and those that
-/// only stand for IPv4 ones. Rules against forged packets are on every host, and stop no honest one.
+/// Returns whether only forged packets can have these addresses and come from another host.
+///
+/// These are loopback addresses, 0.0.0.0/8, and IPv6 addresses that embed IPv4 ones. Rules against
+/// forged packets exist on every host, and stop no other packets.
 pub(super) fn is_nobodys(address: IpAddr, prefix_bits: u8) -> bool {
     match address {
         IpAddr::V4(address) => prefix_bits >= 8 && matches!(address.octets()[0], 0 | 127),
@@ -155,7 +160,7 @@ pub(super) fn is_nobodys(address: IpAddr, prefix_bits: u8) -> bool {
     }
 }
 
-/// Whether a number lies in one of these.
+/// Returns whether a port is in one of these ranges.
 pub(super) fn is_within(port: u16, ranges: &[(u16, u16)]) -> bool {
     ranges.iter().any(|(first, last)| (*first..=*last).contains(&port))
 }
@@ -176,7 +181,7 @@ mod tests {
         [Step { reach, action: action.clone() }, Step { reach, action }]
     }
 
-    /// Of the first chain, which alone has a hook.
+    /// Returns the verdicts for the chain `input`, the only one with a hook.
     fn verdicts(chains: Vec<(&str, Vec<[Step; 2]>)>) -> Vec<(String, bool)> {
         let chains = chains.into_iter().map(|(name, rules)| {
             let hook = (name == "input").then(|| name.to_owned());

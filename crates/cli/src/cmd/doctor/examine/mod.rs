@@ -1,5 +1,7 @@
-//! `farreach examine`, which `doctor` starts and nobody else: it asks the libraries, and moves bytes by them, in a process of its own. A library may crash,
-//! hang, or keep the cards open that it has seen: whoever started this process tells of it, and lives.
+//! `farreach examine`: queries the libraries, and moves bytes with them. Only `doctor` starts it.
+//!
+//! It is a process of its own because a library may crash, hang, or keep cards open. `doctor` then
+//! reports this and continues.
 
 mod rails;
 mod transfer;
@@ -35,9 +37,9 @@ enum What {
     },
 }
 
-/// The process itself: prints what it has found, as JSON.
+/// Runs in the child: prints the result as JSON.
 pub(crate) fn run(args: &ExamineArgs) -> Result<Exit> {
-    // Who stops the doctor stops this one too. It fails for no process that we may be.
+    // The process ends with the doctor. The call cannot fail here: the signal is valid.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let found = match &args.what {
         What::Verbs => serde_json::to_string(&InProcess.verbs()),

@@ -1,4 +1,4 @@
-//! What could carry a transfer from this host to itself, and which cards could not.
+//! Finds the rails for a transfer from this host to itself, and the cards that are no rails.
 
 use std::fs;
 use std::path::Path;
@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 use crate::rails::{self, RailArgs};
 use farreach_doctor::probes::Trial;
 
-/// Something that should carry data.
+/// A rail, or a card that should be one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rail {
-    /// `rxe0`, `mlx5_0/2`, `tcp`
+    /// `rxe0`, `mlx5_0/2` or `tcp`.
     pub(crate) name: String,
-    /// What came of a transfer already: there is nothing to try where a port is down.
+    /// The result, if it is known without a transfer, as for a port that is down.
     pub(crate) failed: Option<Trial>,
 }
 
@@ -33,7 +33,7 @@ pub(super) fn look() -> Vec<Rail> {
     match DeviceList::get() {
         Ok(devices) => {
             for device in &devices {
-                // One that libfabric has is tried by it.
+                // A device of a libfabric rail is tried as that rail.
                 let is_tried = has_efa && device.driver().as_deref() == Some("efa");
                 if let Err(error) = verbs::rails_named(device.name(), &VerbsSettings::default())
                     && !is_tried
@@ -47,14 +47,14 @@ pub(super) fn look() -> Vec<Rail> {
                 }
             }
         }
-        // That the library is missing is told by a check of its own.
+        // A check of its own reports a missing library.
         Err(Error::Library(_)) => {}
         Err(error) => all.extend(unlisted(Path::new("/sys/class/infiniband"), &error)),
     }
     all
 }
 
-/// The devices that the kernel has, where libibverbs could list none: none of them was a rail.
+/// Returns the kernel's devices as failed, for when libibverbs could not list any.
 fn unlisted(folder: &Path, error: &Error) -> Vec<Rail> {
     let names = fs::read_dir(folder).into_iter().flatten().flatten();
     let names = names.filter_map(|entry| entry.file_name().into_string().ok());

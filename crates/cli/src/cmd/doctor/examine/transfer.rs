@@ -1,4 +1,5 @@
-//! A real transfer from this host to itself: two engines, messages there and back, then pages that are written and compared.
+//! Makes a transfer from this host to itself, with two engines: messages there and back, then pages
+//! that are written and compared.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::thread;
@@ -12,22 +13,22 @@ use crate::exit::{Exit, Failure, is_timeout};
 use crate::measure;
 use crate::registered;
 
-/// Messages there and back before time is taken, and after; fewer where they take long.
+/// The number of messages before and during the measurement; fewer if they take long.
 const WARM_UP: usize = 20;
 const MESSAGES: usize = 200;
 const MESSAGES_TIME: Duration = Duration::from_secs(1);
 
-/// What ends them.
+/// The message that ends the exchange.
 const ENOUGH: &[u8] = b"enough";
 
 const PAGE: usize = 4096;
 const PAGES: u32 = 1024;
 const BYTES: usize = PAGE * PAGES as usize;
 
-/// For one message, or for all pages.
+/// How long one message, or all pages, may take.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// What comes of it.
+/// Tries a transfer over a rail.
 pub(super) fn attempt(rail: &str) -> Trial {
     measure::sleep_exactly();
     run(rail).unwrap_or_else(|error| {
@@ -37,9 +38,10 @@ pub(super) fn attempt(rail: &str) -> Trial {
 }
 
 fn run(rail: &str) -> Result<Trial> {
-    // tcp goes where its peer is met: here, on the loopback.
+    // The tcp rail uses the address of the connection, here the loopback.
     let rail = if rail == "tcp" { format!("tcp@{}", Ipv4Addr::LOCALHOST) } else { rail.to_owned() };
-    // Both sides are this process: one that is silent waits for a core, as the other does.
+    // Both sides are in this process. A long timeout, because a silent side may only be waiting for
+    // a core.
     let settings = Settings::new().heartbeat(PATIENCE / 10).peer_timeout(PATIENCE).rails([&rail]);
     let engine = |name: &str| Engine::with(settings.clone().name(name));
     let (here, there) = (engine("one side")?, engine("the other side")?);
@@ -58,7 +60,8 @@ fn run(rail: &str) -> Result<Trial> {
         Ok((sent, peer))
     });
     let received = answering.join().map_err(|_| anyhow!("the other side has panicked"))?;
-    // Both stay until both are done: the goodbye of one may overtake what it has sent.
+    // Both engines stay until both sides are done: one that closes first could lose data that it
+    // has sent.
     let ((sent, _peer), (landed, _other, _there)) = both(sent, received)?;
     let took = landed.saturating_duration_since(sent.began).max(Duration::from_nanos(1));
     let rate = BYTES as f64 * 8.0 / took.as_secs_f64();
@@ -69,7 +72,8 @@ fn run(rail: &str) -> Result<Trial> {
     })
 }
 
-/// Where both sides failed, one of them may only have lost the other: the other knows why.
+/// Returns both results. If both sides failed and the first has only lost the second, returns the
+/// error of the second, which is the cause.
 fn both<A, B>(one: Result<A>, other: Result<B>) -> Result<(A, B)> {
     let is_lost = |error: &anyhow::Error| Failure::of(error).exit == Exit::PeerLost && !is_timeout(error);
     match (one, other) {
@@ -85,7 +89,7 @@ fn connection() -> std::io::Result<(TcpStream, TcpStream)> {
     Ok((client, server))
 }
 
-/// What the side that writes has measured.
+/// The measurements of the writing side.
 struct Sent {
     latency: Duration,
     began: Instant,
@@ -120,12 +124,12 @@ fn send(engine: &Engine, peer: &Peer, expected: &[u8]) -> Result<Sent> {
     let began = Instant::now();
     peer.write_pages(source, &PageMap::of(PAGE as u64).first(PAGES), &memory, Some(&counter))
         .wait(PATIENCE)?;
-    // The other side says when it has looked: until then this one stays.
+    // Stays connected until the other side has checked the pages.
     peer.recv().wait(PATIENCE)?;
     Ok(Sent { latency: times[times.len() / 2] / 2, began })
 }
 
-/// When all pages were there.
+/// Receives and checks the pages. Returns the time when all had arrived.
 fn receive(engine: &Engine, peer: &Peer, expected: &[u8]) -> Result<Instant> {
     loop {
         let message = peer.recv().wait(PATIENCE)?;
@@ -143,7 +147,7 @@ fn receive(engine: &Engine, peer: &Peer, expected: &[u8]) -> Result<Instant> {
         bail!("{} of {PAGES} pages have arrived: {error}", counter.reached());
     }
     let memory = grant.revoke(PATIENCE)?.to_vec();
-    // As a whole first: that is quick.
+    // Compares everything at once first, which is fast.
     if memory[..] != *expected
         && let Some(place) = memory.iter().zip(expected).position(|(found, expected)| found != expected)
     {
@@ -159,7 +163,7 @@ fn mismatch(cause: &str) -> Failure {
     )
 }
 
-/// Bytes of which no two pages are alike.
+/// Returns bytes of which no two pages are equal.
 fn pattern() -> Vec<u8> {
     (0..BYTES as u64 / 8)
         .flat_map(|place| (place + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_ne_bytes())

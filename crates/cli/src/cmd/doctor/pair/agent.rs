@@ -1,4 +1,4 @@
-//! The agent's side.
+//! The agent's side of a pair.
 
 use anyhow::Result;
 use farreach_doctor::collect;
@@ -12,7 +12,7 @@ use crate::native::End;
 use crate::session::Line;
 use farreach_doctor::pair::readings::{Obstacle, Tried, Trouble};
 
-/// Does what needs no engine.
+/// Does the tasks that need no engine.
 pub(crate) fn answer(line: &mut Line, task: &Task, rails: &[String], gid_index: Option<u32>) -> Result<()> {
     match task {
         Task::Look => {
@@ -28,13 +28,13 @@ pub(crate) fn answer(line: &mut Line, task: &Task, rails: &[String], gid_index: 
                 return Err(failure.into());
             }
         },
-        // The session's own way.
+        // The session serves this task.
         Task::Engine => {}
     }
     Ok(())
 }
 
-/// Only what the server offers: it may have been told to keep to some of its cards.
+/// Opens a card that the server offers. The server may be restricted to some of its cards.
 fn open(name: &str, rails: &[String], gid_index: Option<u32>) -> Result<Probe, Failure> {
     if !rails.iter().any(|rail| rail == name) {
         return Err(Failure::new(Exit::Unavailable, format!("{name} is no rail of this server's"))
@@ -50,7 +50,7 @@ fn cards(line: &mut Line, probe: &Probe) -> Result<()> {
         .map(|card| CardTold { card, datagrams: probe.datagram_address().as_ref().map(End::of) });
     line.send(&told)?;
     told?;
-    // One that is replaced has ended: the client makes a new one for each size of packets.
+    // A replaced connection is done: the client makes a new one for each packet size.
     let mut _kept = None;
     loop {
         match line.recv()? {
@@ -76,7 +76,7 @@ fn cards(line: &mut Line, probe: &Probe) -> Result<()> {
     }
 }
 
-/// A queue pair, with memory that it reaches: both live as long as the client uses them.
+/// Creates and connects a queue pair with memory. Both live as long as the client uses them.
 fn connect(probe: &Probe, end: &End, mtu_bytes: u32) -> Result<(ConnectTold, impl Sized + use<>), Trouble> {
     let other = end.address().ok_or_else(garbled)?;
     let wire = probe.wire(mtu_bytes)?;

@@ -1,4 +1,4 @@
-//! The client's side of a try between two cards.
+//! The client's side of the trials between two cards.
 
 use std::time::{Duration, Instant};
 
@@ -18,16 +18,16 @@ use crate::native::End;
 use crate::session::{Line, of_the_server};
 use farreach_doctor::pair::readings::{Arrived, CardsTried, Cell, Obstacle, Tried, Trouble};
 
-/// Round trips that are timed: enough for a median.
+/// The number of timed round trips: enough for a median.
 const ROUND_TRIPS: usize = 200;
 
-/// How long each figure may take: an emulated card is slow.
+/// How long each figure may take, because emulated cards are slow.
 const FIGURE_TIME: Duration = Duration::from_secs(1);
 
-/// What the rate is measured with, where that does not take too long.
+/// The bytes for the rate, unless they take too long.
 const RATE_BYTES: u64 = 16 << 20;
 
-/// Tries them, on a connection whose agent has heard of it.
+/// Tries two cards, on a connection whose agent has the task.
 pub(super) fn attempt(line: &mut Line, mut cell: Cell, gid_index: Option<u32>) -> Result<Cell> {
     let probe = Probe::open(&cell.local, gid_index)?;
     let told: Result<CardTold, Failure> = line.recv()?;
@@ -37,7 +37,7 @@ pub(super) fn attempt(line: &mut Line, mut cell: Cell, gid_index: Option<u32>) -
     if let Some(there) = told.datagrams.and_then(|end| end.address()) {
         datagrams(line, &probe, &there, &mut tried)?;
     }
-    // A kernel that has asked in vain for seconds would ask again.
+    // Without a route, the kernel would only repeat its lookup of several seconds.
     let troubles = [&tried.there.trouble, &tried.back.trouble];
     if !troubles.into_iter().flatten().any(|trouble| trouble.obstacle.is_of_the_way()) {
         reliable(line, &probe, &mut tried, &mut cell)?;
@@ -69,7 +69,7 @@ fn datagrams(line: &mut Line, probe: &Probe, there: &PeerAddress, tried: &mut Ca
     Ok(())
 }
 
-/// A reliable connection: one packet, then full ones, then figures.
+/// Tries a reliable connection: one packet, then full packets, then figures.
 fn reliable(line: &mut Line, probe: &Probe, tried: &mut CardsTried, cell: &mut Cell) -> Result<()> {
     let Some(mut route) = connect(line, probe, tried.path_mtu_bytes, tried)? else { return Ok(()) };
     tried.short = Tried::from(&route.write_short());
@@ -79,7 +79,7 @@ fn reliable(line: &mut Line, probe: &Probe, tried: &mut CardsTried, cell: &mut C
     let round_trip = route.round_trip();
     cell.round_trip_ns = round_trip.ok();
     tried.long_there = Tried::from(&route.write_long());
-    // After a failure a queue pair is good for nothing: the way back has one of its own.
+    // A queue pair cannot be used after a failure, so the way back needs a new one.
     if tried.long_there != Tried::Worked {
         let Some(again) = connect(line, probe, tried.path_mtu_bytes, &mut tried.clone())? else {
             return Ok(());
@@ -95,7 +95,7 @@ fn reliable(line: &mut Line, probe: &Probe, tried: &mut CardsTried, cell: &mut C
     Ok(())
 }
 
-/// The largest packets that arrive, both ways.
+/// Returns the largest packet size that works both ways.
 fn largest_that_works(line: &mut Line, probe: &Probe, tried: &CardsTried) -> Result<Option<u32>> {
     let smaller = MTUS.into_iter().filter_map(Mtu::bytes);
     for bytes in smaller.filter(|bytes| *bytes < tried.path_mtu_bytes) {
@@ -107,7 +107,8 @@ fn largest_that_works(line: &mut Line, probe: &Probe, tried: &CardsTried) -> Res
     Ok(None)
 }
 
-/// Both ends with packets of this size; none where one does not come to it, which is noted.
+/// Connects both ends with this packet size. Returns `None` if one side fails, and records the
+/// failure.
 fn connect(line: &mut Line, probe: &Probe, mtu_bytes: u32, tried: &mut CardsTried) -> Result<Option<Route>> {
     let wire = match probe.wire(mtu_bytes) {
         Ok(wire) => wire,
@@ -163,7 +164,7 @@ impl Route {
         Ok(())
     }
 
-    /// The median of short writes until they are acknowledged.
+    /// Returns the median time from a short write to its acknowledgement.
     fn round_trip(&mut self) -> Result<u64, Trouble> {
         let (began, mut times) = (Instant::now(), Vec::new());
         while times.len() < ROUND_TRIPS && (began.elapsed() < FIGURE_TIME || times.is_empty()) {
@@ -177,7 +178,7 @@ impl Route {
         Ok(times[times.len() / 2])
     }
 
-    /// Bytes of its own, in full packets.
+    /// Writes a pattern in full packets.
     fn write_long(&mut self) -> Result<(), Trouble> {
         let (target, mut slice) = (self.part(LONG_BYTES)?, self.slices.pop().ok_or_else(no_memory)?);
         slice.copy_from_slice(self.pattern.stamped(1));
@@ -186,7 +187,7 @@ impl Route {
         Ok(())
     }
 
-    /// Reads back, in full packets, what is there: what was written, if it was.
+    /// Reads the memory in full packets, and checks the pattern if it was written.
     fn read_long(&mut self, is_written: bool) -> Result<(), Trouble> {
         let (target, mut slice) = (self.part(LONG_BYTES)?, self.slices.pop().ok_or_else(no_memory)?);
         slice.fill(0);
@@ -196,7 +197,7 @@ impl Route {
         checked.map_err(|failure| trouble(Obstacle::Mismatch, failure))
     }
 
-    /// Of long writes, several under way.
+    /// Returns the rate of long writes, with several in flight.
     fn rate(&mut self) -> Result<u64, Trouble> {
         let (target, began) = (self.part(LONG_BYTES)?, Instant::now());
         let (mut posted, mut done) = (0, 0);

@@ -1,4 +1,4 @@
-//! The client's side: asks the peer what it is like, and tries every rail with every other.
+//! The client's side of a pair: requests the peer's pack, and tries every rail with every other.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,16 +23,17 @@ use crate::show::progress::LineProgress;
 use crate::{interrupt, measure, terminal};
 use farreach_doctor::pair::readings::{Cell, Control, LeftOut, Obstacle, PairReadings};
 
-/// The longest pack: one of a host with many cards has some hundred KiB.
+/// The maximum size of a pack. That of a host with many cards has some hundred KiB.
 const PACK_BYTES_MAX: usize = 32 << 20;
 
-/// How long the peer may take to look at itself: libraries that hang are given their time.
+/// How long the peer may take to collect its pack, with time for libraries that hang.
 const LOOK_PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long one rail with another may take. A library that hangs costs this, and the others go on.
+/// How long one pair of rails may take. If a library hangs, the trials go on with the next pair
+/// after this time.
 const CELL_PATIENCE: Duration = Duration::from_secs(90);
 
-/// Looks at both, and tries.
+/// Collects the packs of both hosts, and tries their rails.
 pub(crate) fn look(args: &ClientArgs) -> Result<PairPack> {
     interrupt::watch().context("cannot watch for Ctrl-C")?;
     measure::sleep_exactly();
@@ -42,7 +43,7 @@ pub(crate) fn look(args: &ClientArgs) -> Result<PairPack> {
     let peer = if *name == host_name() { args.peer.host().to_owned() } else { name.clone() };
     progress.tick(format!("looking at this host and {peer}"));
     let control = begin(args, &mut line)?;
-    // Both look at the same time.
+    // Both hosts collect at the same time.
     let here = collect::host(&Processes::FOR_A_PAIR);
     let told: Result<HostTold, Failure> = line.recv_long(PACK_BYTES_MAX, LOOK_PATIENCE)?;
     let told = told.map_err(of_the_server)?;
@@ -69,7 +70,7 @@ pub(crate) fn look(args: &ClientArgs) -> Result<PairPack> {
     Ok(PairPack::new(here, *told.pack, readings))
 }
 
-/// Has the peer look at itself, and tells what the connection is like.
+/// Starts the collection on the peer, and describes the control connection.
 fn begin(args: &ClientArgs, line: &mut Line) -> Result<Control> {
     let order = engine::order(Wish::default(), Task::Look);
     let began = Instant::now();
@@ -86,7 +87,7 @@ fn begin(args: &ClientArgs, line: &mut Line) -> Result<Control> {
     Ok(control)
 }
 
-/// This side's rails by their names: those that were asked for, or all.
+/// Returns the names of this side's rails: those requested, or all.
 fn own_rails(args: &RailArgs) -> Result<Vec<String>, Failure> {
     let found = rails::look_for_named(args);
     rails::check_gid(args, &found)?;
@@ -101,7 +102,7 @@ fn own_rails(args: &RailArgs) -> Result<Vec<String>, Failure> {
     Ok(names)
 }
 
-/// Which meets which: each card every card, and of libfabric's providers each itself.
+/// Pairs the rails: each card with every card, and each libfabric provider with itself.
 fn pairs(here: &[String], there: &[String]) -> (Vec<(String, String)>, Vec<LeftOut>) {
     let (mut pairs, mut left_out) = (Vec::new(), Vec::new());
     let leave = |rail: &String, reason: &str| LeftOut::new(rail, reason);
@@ -122,14 +123,14 @@ fn pairs(here: &[String], there: &[String]) -> (Vec<(String, String)>, Vec<LeftO
     (pairs, left_out)
 }
 
-/// One with one.
+/// Tries one pair of rails.
 fn attempt(args: &ClientArgs, local: &str, remote: &str) -> Cell {
     let mut args = args.clone();
     args.rails.devices = vec![local.to_owned()];
     within(CELL_PATIENCE, Cell::new(local, remote), move |cell| meet(&args, cell))
 }
 
-/// In a thread of its own, which is left behind if it does not come back.
+/// Runs a trial in a thread, which is abandoned if it does not return in time.
 fn within(
     patience: Duration,
     mut cell: Cell,
@@ -137,7 +138,7 @@ fn within(
 ) -> Cell {
     let (tell, told) = mpsc::channel();
     let begun = cell.clone();
-    // Nobody hears it who has given up.
+    // The receiver is gone after a timeout.
     thread::spawn(move || drop(tell.send(meet(begun))));
     cell.trouble = Some(match told.recv_timeout(patience) {
         Ok(Ok(cell)) => return cell,

@@ -1,4 +1,4 @@
-//! A try over a rail of libfabric's: by engines, as every other test goes.
+//! Tries a rail of libfabric by engines, like every other test.
 
 use std::time::Instant;
 
@@ -14,38 +14,38 @@ use crate::rails;
 use crate::registered;
 use crate::session::{self, Channel, EngineRules, MESSAGES, Named, Order, host_name, patience};
 
-/// Messages that are answered: enough for a median.
+/// The number of answered messages: enough for a median.
 const ROUND_TRIPS: u64 = 200;
 
 const MESSAGE_BYTES: usize = 256;
 
-/// Pages for the rate.
+/// The pages for the rate.
 const PAGES: u32 = 64;
 const PAGE_BYTES: usize = 64 * 1024;
 
-/// Both sides make the same bytes of it.
+/// Both sides generate the same bytes from it.
 const SEED: u32 = 4791;
 
-/// How both engines are.
+/// The configuration of both engines.
 const RULES: EngineRules =
     EngineRules { wait: session::Wait::Adaptive, depth: 128, messages: MESSAGES, message_bytes_max: 4096 };
 
-/// What the agent lets the client at.
+/// The memory and counter that the agent grants to the client.
 #[derive(Debug, Serialize, Deserialize)]
 struct Ends {
     memory: GrantToken,
     counter: CounterToken,
 }
 
-/// All pages are there.
+/// All pages have arrived.
 #[derive(Debug, Serialize, Deserialize)]
 struct Landed;
 
-/// And they are what was sent.
+/// The pages match what was sent.
 #[derive(Debug, Serialize, Deserialize)]
 struct Verified;
 
-/// What is asked of an agent.
+/// Returns the order for an agent.
 pub(super) fn order(rails: rails::Wish, task: words::Task) -> Order<Named<words::Task>> {
     Order {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -56,7 +56,7 @@ pub(super) fn order(rails: rails::Wish, task: words::Task) -> Order<Named<words:
     }
 }
 
-/// The client's side: the rail is the only one that `args` names.
+/// Runs the client's side over the only rail that `args` names.
 pub(super) fn attempt(args: &ClientArgs, mut cell: Cell) -> Result<Cell> {
     let (line, welcome) = session::call(args)?;
     let here = line.stream().local_addr().context("the connection is gone")?;
@@ -92,7 +92,7 @@ fn measure(engine: &Engine, channel: &Channel) -> Result<(u64, u64)> {
     Ok((round_trip_ns, (bits as f64 / seconds) as u64))
 }
 
-/// The median of messages until they are answered.
+/// Returns the median time from a message to its answer.
 fn round_trip(channel: &Channel) -> Result<u64> {
     let mut pattern = Pattern::new(SEED, MESSAGE_BYTES);
     let mut times = Vec::new();
@@ -108,7 +108,7 @@ fn round_trip(channel: &Channel) -> Result<u64> {
     Ok(times[times.len() / 2])
 }
 
-/// The agent's side.
+/// Runs the agent's side.
 pub(crate) fn serve(engine: &Engine, channel: &Channel) -> Result<()> {
     let mut pattern = Pattern::new(SEED, MESSAGE_BYTES);
     for number in 0..ROUND_TRIPS {

@@ -1,8 +1,10 @@
-//! `farreach doctor PEER`: tries each rail of this host with each one of the peer's. What the tries mean is `farreach-doctor`'s to say.
+//! `farreach doctor PEER`: tries each rail of this host with each rail of the peer. The crate
+//! `farreach-doctor` interprets the results.
 //!
-//! Each is tried on a connection with an agent of its own: a library that hangs costs one of the tries. Two RDMA cards are tried by verbs itself, one step
-//! after the other, so that the step that fails tells what is wrong: datagrams (each way apart), a reliable queue pair, one small packet, full packets,
-//! smaller ones.
+//! Each trial has a connection with an agent of its own, so a library that hangs costs one trial
+//! only. Two RDMA cards are tried by verbs directly, step by step, so that the step that fails
+//! shows what is wrong: datagrams (each way separately), a reliable queue pair, one small packet,
+//! full packets, smaller ones.
 
 mod agent;
 mod cards;

@@ -1,4 +1,4 @@
-//! One end of the tries between two cards: what both sides do.
+//! One end of the trials between two cards, with the operations of both sides.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,36 +20,38 @@ use crate::exit::{Exit, Failure};
 use crate::native::{Card, of_completion, of_refusal, of_verbs};
 use farreach_doctor::pair::readings::{CardEnd, GidReading, Obstacle, Trouble};
 
-/// Datagrams that each side sends: one that is lost tells of a busy host, and all tell of a wall.
+/// The number of datagrams that each side sends. A single loss indicates a busy host; the loss of
+/// all indicates a blocked path.
 pub(super) const DATAGRAMS: u32 = 16;
 
-/// How long they may be on their way. An emulated host is slow; elsewhere, who gets all does not wait.
+/// How long datagrams may be in flight, on a slow emulated host. The wait ends early when all have
+/// arrived.
 const DATAGRAM_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What a datagram carries: less than the smallest packet.
+/// The payload of a datagram, below the smallest MTU.
 const DATAGRAM_BYTES: usize = 64;
 
-/// A message of one packet, whatever the MTU.
+/// The size of a message of one packet at any MTU.
 pub(super) const SHORT_BYTES: usize = 256;
 
-/// A message of full packets: more than one, whatever the MTU.
+/// The size of a message of several full packets at any MTU.
 pub(super) const LONG_BYTES: usize = 64 * 1024;
 
-/// Long messages under way at once.
+/// Long messages in flight.
 pub(super) const DEPTH: u32 = 8;
 
-/// How long a request may take. A card gives one up sooner.
+/// How long a work request may take. A card aborts one sooner.
 const PATIENCE: Duration = Duration::from_secs(12);
 
-/// An open card, with what it sends datagrams by.
+/// An open card, with its queue pair for datagrams.
 #[derive(Debug)]
 pub(super) struct Probe {
     card: Card,
-    /// Or why there is none: not every card has datagrams.
+    /// The queue pair, or the reason why there is none: not every card has datagrams.
     datagrams: Result<Queue, Trouble>,
 }
 
-/// A queue pair with its completions, and what the other side is told of it.
+/// A queue pair with its completion queue, and its address for the other side.
 #[derive(Debug)]
 struct Queue {
     qp: QueuePair,
@@ -64,7 +66,7 @@ impl Probe {
         Ok(Self { card, datagrams })
     }
 
-    /// What the port is like.
+    /// Describes the port.
     pub(super) fn reading(&self) -> Result<CardEnd, Failure> {
         let parameters = &self.card.parameters;
         let context = &self.card.context;
@@ -78,7 +80,7 @@ impl Probe {
         Ok(end)
     }
 
-    /// Where datagrams for this side go.
+    /// Returns the address to which the other side sends its datagrams.
     pub(super) fn datagram_address(&self) -> Option<PeerAddress> {
         self.datagrams.as_ref().ok().map(|queue| queue.own)
     }
@@ -101,7 +103,7 @@ impl Probe {
         Ok(())
     }
 
-    /// How many of the other side's have come when all have, or the time is over.
+    /// Counts the other side's datagrams, until all have arrived or the time is over.
     pub(super) fn count_datagrams(&self) -> u32 {
         let Ok(queue) = &self.datagrams else { return 0 };
         let deadline = Instant::now() + DATAGRAM_PATIENCE;
@@ -115,7 +117,7 @@ impl Probe {
         arrived
     }
 
-    /// A reliable queue pair for packets of this size, not connected yet.
+    /// Creates a reliable queue pair for packets of this size, not yet connected.
     pub(super) fn wire(&self, mtu_bytes: u32) -> Result<Wire, Trouble> {
         let mut parameters = self.card.parameters.clone();
         parameters.mtu = mtu_of(mtu_bytes).unwrap_or(parameters.mtu);
@@ -125,7 +127,7 @@ impl Probe {
         Ok(Wire { queue, parameters, card: self.card.name.clone() })
     }
 
-    /// Brings one to where it sends and receives.
+    /// Connects a queue pair, so that it can send and receive.
     pub(super) fn connect(&self, wire: &Wire, other: &PeerAddress) -> Result<(), Trouble> {
         let connected = wire.queue.qp.connect(&wire.parameters, &wire.queue.own, other);
         connected.map_err(|error| self.trouble_of(&error, other.gid))
@@ -135,7 +137,7 @@ impl Probe {
         self.card.allocate(bytes).map_err(|failure| trouble(Obstacle::Other, failure))
     }
 
-    /// Memory that the other side reaches.
+    /// Allocates memory that the other side may access.
     pub(super) fn expose(&self) -> Result<Arc<ExposedRegion>, Failure> {
         let slice = self.card.allocate(LONG_BYTES)?;
         let access = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
@@ -143,14 +145,14 @@ impl Probe {
         Ok(Arc::new(region))
     }
 
-    /// What an error on the way to a peer means.
+    /// Classifies an error on the path to a peer.
     fn trouble_of(&self, error: &Error, peer: Gid) -> Trouble {
         let own = self.card.parameters.gid.entry.gid;
         trouble(obstacle(error.errno(), own, peer), of_verbs(error))
     }
 }
 
-/// What the kernel says where it looks for the way to a peer.
+/// Classifies the kernel's error of the route lookup.
 fn obstacle(errno: Option<Errno>, own: Gid, peer: Gid) -> Obstacle {
     let is_other_family = own.ip().is_ipv4() != peer.ip().is_ipv4();
     match errno.map(|errno| Known::from_raw_os_error(errno.0)) {
@@ -170,7 +172,7 @@ fn open_datagrams(card: &Card) -> Result<Queue, Error> {
     qp.activate(&card.parameters, &own)?;
     for _ in 0..DATAGRAMS {
         let room = card.pd.allocate(GRH_BYTES + DATAGRAM_BYTES)?;
-        // A queue that was made for so many takes them; one less would be counted as lost.
+        // A queue created for this many accepts them. A missing one would only be counted as lost.
         let _ = qp.post_recv(RecvRequest::new(room));
     }
     Ok(Queue { qp, cq, own })
@@ -211,18 +213,18 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// What the other side is told.
+    /// Returns the address for the other side.
     pub(super) fn address(&self) -> PeerAddress {
         self.queue.own
     }
 
-    /// Posts a request.
+    /// Posts a work request.
     pub(super) fn post(&self, request: SendRequest) -> Result<(), Trouble> {
         let posted = self.queue.qp.post_send(request);
         posted.map_err(|refused| trouble(Obstacle::Other, of_refusal(&refused.reason)))
     }
 
-    /// Waits for the next request that is done: what it had in hand.
+    /// Waits for the next completion, and returns its buffers.
     pub(super) fn complete(&self, wait: cq::Wait) -> Result<Buffers, Trouble> {
         let deadline = Instant::now() + PATIENCE;
         let mut poller = self.queue.cq.poller();
@@ -243,7 +245,7 @@ impl Wire {
         }
     }
 
-    /// Does it, and waits until it is done.
+    /// Posts a work request and waits for its completion.
     pub(super) fn run(&self, request: SendRequest) -> Result<Buffers, Trouble> {
         self.post(request)?;
         self.complete(cq::Wait::default())

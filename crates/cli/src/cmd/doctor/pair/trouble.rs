@@ -1,10 +1,10 @@
-//! A failure of the command as trouble between two rails.
+//! Converts a failure of the command to an error between two rails.
 
 use farreach_doctor::pair::readings::{Obstacle, Trouble};
 
 use crate::exit::Failure;
 
-/// The same words, and what kind of trouble it is.
+/// Keeps the texts, and adds the kind of the error.
 pub(super) fn trouble(obstacle: Obstacle, failure: Failure) -> Trouble {
     let mut trouble = Trouble::new(obstacle, failure.error);
     (trouble.cause, trouble.fix) = (failure.cause, failure.fix);

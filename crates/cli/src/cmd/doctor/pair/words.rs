@@ -1,17 +1,18 @@
-//! What the two sides tell each other, on the connection itself: an engine's words would not get through where a rail does not.
+//! The messages between the two sides, on the connection itself: a channel over a rail would not
+//! work if the rail does not.
 //!
 //! ```text
 //! client                                  agent
 //!   Task::Look ────────────────────────────▶
-//!                              ◀──── Looking       at once: how long it takes is told of the connection
-//!                              ◀──── HostTold      its pack, and its rails
+//!                              ◀──── Looking       at once, to measure the connection
+//!                              ◀──── HostTold      its pack and rails
 //!
 //!   Task::Cards, on a connection of its own ─▶
-//!                              ◀──── CardTold      its card, and where its datagrams go
+//!                              ◀──── CardTold      its card, and its address for datagrams
 //!   Step::Datagrams ───────────────────────▶      the client has sent its own
-//!                              ◀──── DatagramsTold how many came, and it has sent as many
-//!   Step::Connect ─────────────────────────▶      once for each size of packets
-//!                              ◀──── ConnectTold   its queue pair, and the memory that it reaches
+//!                              ◀──── DatagramsTold how many arrived; it has sent as many
+//!   Step::Connect ─────────────────────────▶      once for each packet size
+//!                              ◀──── ConnectTold   its queue pair, and the memory behind it
 //!   Step::Enough ──────────────────────────▶
 //! ```
 
@@ -21,24 +22,24 @@ use crate::native::{End, Place};
 use farreach_doctor::Pack;
 use farreach_doctor::pair::readings::{CardEnd, Tried, Trouble};
 
-/// What an agent is to do.
+/// The task of an agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Task {
-    /// Tell of its host.
+    /// Collect the pack of its host.
     Look,
-    /// Try one of its cards, by this name, with one of the client's.
+    /// Try its card of this name with one of the client's.
     Cards { server: String, client: String },
     /// Answer over a rail of an engine.
     Engine,
 }
 
 impl Task {
-    /// Whether it is done on the connection itself.
+    /// Returns whether the task is done on the connection itself.
     pub(crate) fn is_without_engine(&self) -> bool {
         !matches!(self, Self::Engine)
     }
 
-    /// For the log.
+    /// Describes the task, for the log.
     pub(crate) fn words(&self) -> String {
         match self {
             Self::Look => "what this host is like".to_owned(),
@@ -48,7 +49,7 @@ impl Task {
     }
 }
 
-/// The agent has heard it.
+/// The agent has received the task.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Looking;
 
@@ -63,18 +64,18 @@ pub(super) struct HostTold {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct CardTold {
     pub(super) card: CardEnd,
-    /// None where the card has no datagrams.
+    /// `None` if the card has no datagrams.
     pub(super) datagrams: Option<End>,
 }
 
-/// What the client says next.
+/// The next step of the client.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Step {
-    /// It has sent its datagrams; here come those of the agent to.
+    /// The client has sent its datagrams. The agent sends its own to this address.
     Datagrams {
         to: End,
     },
-    /// A reliable queue pair with packets of this size.
+    /// Connect a reliable queue pair with packets of this size.
     Connect {
         end: End,
         mtu_bytes: u32,
@@ -82,18 +83,18 @@ pub(super) enum Step {
     Enough,
 }
 
-/// The agent's half of the datagrams.
+/// The agent's results for datagrams.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct DatagramsTold {
     pub(super) arrived: u32,
-    /// Why it could send none.
+    /// The reason why it could send none.
     pub(super) trouble: Option<Trouble>,
 }
 
-/// The agent's half of a reliable queue pair.
+/// The agent's results for a reliable queue pair.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ConnectTold {
-    /// None where there is no queue pair.
+    /// `None` if there is no queue pair.
     pub(super) end: Option<(End, Place)>,
     pub(super) tried: Tried,
 }

@@ -1,26 +1,27 @@
-//! Findings as a person reads them, and how to write them.
+//! Formats findings as text.
 
 use farreach_doctor::{Finding, Fix, Verdict};
 
 use crate::show::paint::Paint;
 use crate::terminal::folded;
 
-/// How to write it.
+/// The style of the text.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::cmd::doctor) struct Style {
-    /// Whether what passes is told in full, and where everything was read.
+    /// Whether passed checks are listed in full, with all sources.
     pub(in crate::cmd::doctor) is_verbose: bool,
     pub(in crate::cmd::doctor) width: Option<u16>,
     pub(in crate::cmd::doctor) paint: Paint,
 }
 
-/// What every line of a finding is indented by.
+/// The indentation of every line of a finding.
 const INDENT: usize = 9;
 
-/// The worst first.
+/// The order of findings: the worst first.
 pub(super) const ORDER: [Verdict; 4] = [Verdict::Fail, Verdict::Warn, Verdict::Unknown, Verdict::Pass];
 
-/// Findings that are of no check of a host's, the worst first. What passes is told only to those who ask for more.
+/// Formats findings that belong to no check of a host, the worst first. Those that pass are left
+/// out unless `is_verbose`.
 pub(super) fn findings(what: &str, findings: &[Finding], style: Style) -> String {
     let told = ORDER.into_iter().filter(|verdict| *verdict != Verdict::Pass || style.is_verbose);
     told.flat_map(|verdict| grouped(findings, verdict))
@@ -28,7 +29,7 @@ pub(super) fn findings(what: &str, findings: &[Finding], style: Style) -> String
         .collect()
 }
 
-/// A line of names; none where there are none.
+/// Formats a line of names; empty if there are none.
 pub(super) fn names(label: &str, names: &[String], style: Style) -> String {
     match names {
         [] => String::new(),
@@ -36,7 +37,7 @@ pub(super) fn names(label: &str, names: &[String], style: Style) -> String {
     }
 }
 
-/// Findings that say the same of several cards are told once.
+/// Findings with the same text for several subjects, which are printed once.
 pub(super) struct Group<'a> {
     finding: &'a Finding,
     subjects: Vec<&'a str>,
@@ -58,7 +59,7 @@ pub(super) fn grouped(findings: &[Finding], verdict: Verdict) -> Vec<Group<'_>> 
     groups
 }
 
-/// One finding, of all that it is said of.
+/// Formats one finding, for all of its subjects.
 pub(super) fn finding(check: &str, why: Option<&str>, group: &Group<'_>, style: Style) -> String {
     let Group { finding, subjects } = group;
     let label = match finding.verdict {
@@ -90,7 +91,7 @@ fn fixes(fixes: &[Fix], style: Style) -> String {
         let lead = widest.map_or_else(|| margin.clone(), |widest| format!("{margin}{place:widest$}  "));
         let fits =
             |lead: &str| style.width.is_none_or(|width| columns(lead) + columns(&fix.how) <= width.into());
-        // A command is to be copied, and a line that is folded breaks it.
+        // A command has to be copied, and folding would break it.
         let told = if !fits(&lead) && fits(&margin) {
             format!("{margin}{place}:\n{}{}\n", " ".repeat(columns(&margin)), fix.how)
         } else {
@@ -115,7 +116,7 @@ fn labelled(label: &str, words: &str, style: Style) -> String {
     painted(&folded(&lead, words, style.width), label, style.paint)
 }
 
-/// The text with its label in colour: only now, because colour has no width.
+/// Colours the label. This is the last step, because escape codes would count as width.
 fn painted(text: &str, label: &str, paint: Paint) -> String {
     let colour = match label {
         "" => return text.to_owned(),

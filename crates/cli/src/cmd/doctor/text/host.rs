@@ -1,4 +1,4 @@
-//! One host as a person reads it: problems first, what is well folded into one line.
+//! Formats the report of one host: problems first, passed checks in one line.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use farreach_doctor::{CheckReport, HostReport, Verdict};
 use super::findings::{ORDER, Style, finding, grouped, names};
 use crate::terminal::folded;
 
-/// All about one host.
+/// Formats the report of one host.
 pub(super) fn host(host: &HostReport, style: Style) -> String {
     let mut text = folded("", &headline(host), style.width);
     let mut has_problems = false;
@@ -35,7 +35,7 @@ pub(super) fn host(host: &HostReport, style: Style) -> String {
         _ if style.is_verbose => {
             host.not_here.iter().map(|it| format!("{} ({})", it.check, it.reason)).collect()
         }
-        // Without a device that is nearly all of them, which says nothing.
+        // Without a device nearly all checks are skipped, and their names say nothing.
         many if many > NAMES_MAX => vec![format!("{many} checks do not apply here (-v lists them)")],
         _ => host.not_here.iter().map(|it| it.check.clone()).collect(),
     };
@@ -43,10 +43,10 @@ pub(super) fn host(host: &HostReport, style: Style) -> String {
     text
 }
 
-/// More names than these nobody reads.
+/// A longer list of names is not readable.
 const NAMES_MAX: usize = 20;
 
-/// `storage-7: 1 check fails, 2 warn, 1 is unknown, 23 pass`
+/// Formats the first line: `storage-7: 1 check fails, 2 warn, 1 is unknown, 23 pass`.
 fn headline(host: &HostReport) -> String {
     let count = |verdict| host.checks.iter().filter(|check| check.verdict == verdict).count();
     let words = |verdict, one: &str, many: &str| match count(verdict) {
@@ -81,7 +81,7 @@ fn headline(host: &HostReport) -> String {
     headline
 }
 
-/// The checks of which nothing is wrong or unknown.
+/// Returns the checks that passed.
 fn passed(host: &HostReport) -> Vec<String> {
     let passed = host.checks.iter().filter(|check| check.verdict == Verdict::Pass);
     passed.map(|check| check.check.clone()).collect()

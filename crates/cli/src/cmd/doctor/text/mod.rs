@@ -1,4 +1,4 @@
-//! The report as a person reads it.
+//! Formats the report as text.
 
 mod findings;
 mod host;
@@ -8,11 +8,11 @@ use super::report::Report;
 
 pub(super) use findings::Style;
 
-/// All of it: what is between two hosts before what is on each.
+/// Formats the whole report: the pair first, then each host.
 pub(super) fn report(report: &Report, style: Style) -> String {
     let pair = report.pair.as_ref().map(|pair| pair::pair(pair, style));
     let hosts = match report.hosts.as_slice() {
-        // A host that meets itself is told of once.
+        // A host that is its own peer is printed once.
         [here, peer] if here.host == peer.host && here.checks == peer.checks => &report.hosts[..1],
         hosts => hosts,
     };

@@ -1,4 +1,4 @@
-//! The matrix as a person reads it.
+//! Formats the matrix of a pair.
 
 use farreach_doctor::Verdict;
 use farreach_doctor::pair::{PairReport, State};
@@ -7,10 +7,10 @@ use super::findings::{Style, findings, names};
 use crate::terminal::{folded, table};
 use crate::units;
 
-/// Wider than this no table is, also where the terminal is.
+/// The maximum width of the table, even on a wider terminal.
 const WIDTH_MAX: u16 = 80;
 
-/// The matrix, what was left out of it, and the findings. What passes is in the matrix already.
+/// Formats the matrix, the rails left out of it, and the findings. Passed pairs are in the matrix.
 pub(super) fn pair(report: &PairReport, style: Style) -> String {
     let mut text = matrix(report, style.width);
     for left_out in &report.left_out {
@@ -27,7 +27,7 @@ pub(super) fn pair(report: &PairReport, style: Style) -> String {
     text
 }
 
-/// What passes and is not in the matrix.
+/// Returns the passed findings that are not in the matrix.
 fn passed(report: &PairReport) -> Vec<String> {
     let passed = report.beside_matrix().filter(|finding| finding.verdict == Verdict::Pass);
     passed.filter_map(|finding| finding.subject.clone()).collect()
