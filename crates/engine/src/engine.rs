@@ -124,7 +124,7 @@ impl Engine {
     /// Blocks for a step of the engine.
     pub fn listen(&self, address: impl ToSocketAddrs + fmt::Debug) -> Result<SocketAddr, Error> {
         let (address, _) = resolve(address)?;
-        let listening = call(&self.0.progress, move |driver, _| driver.listen(address))?;
+        let listening = self.0.progress.call(move |driver, _| driver.listen(address))?;
         listening.map_err(|error| Error::system(format_args!("listen: {address}"), error))
     }
 
@@ -271,7 +271,7 @@ impl Engine {
     /// engine.
     #[doc(hidden)]
     pub fn peer_count(&self) -> Result<usize, Error> {
-        call(&self.0.progress, |driver, _| driver.machine.peer_count())
+        self.0.progress.call(|driver, _| driver.machine.peer_count())
     }
 
     /// Ends the engine in order: the engines of the receivers have all messages, nothing is in
@@ -318,36 +318,6 @@ impl fmt::Debug for Engine {
 fn wanted_heartbeat(settings: &Settings) -> u32 {
     let often_enough = settings.heartbeat.min(settings.silence / 3);
     u32::try_from(often_enough.as_millis()).unwrap_or(u32::MAX)
-}
-
-/// The timeout of a call. A step takes no longer than a registration, so a longer wait is a defect.
-const CALL_TIMEOUT: Duration = Duration::from_secs(600);
-
-/// Lets the leader execute a call in its next step.
-pub(crate) fn ask<T: Send + 'static>(
-    progress: &Running,
-    call: impl FnOnce(&mut Driver, u64) -> T + Send + 'static,
-) -> oneshot::Receiver<T> {
-    let (sender, receiver) = oneshot::channel();
-    progress.submit(Command::Call(Box::new(move |driver, now| {
-        let answer = call(driver, now);
-        driver.answer(sender, answer);
-    })));
-    receiver
-}
-
-/// Lets the leader execute a call in its next step, and waits for it.
-pub(crate) fn call<T: Send + 'static>(
-    progress: &Running,
-    call: impl FnOnce(&mut Driver, u64) -> T + Send + 'static,
-) -> Result<T, Error> {
-    let receiver = ask(progress, call);
-    let _ = progress.wait(&receiver, std::time::Instant::now() + CALL_TIMEOUT);
-    match receiver.take() {
-        Some(Ok(answer)) => Ok(answer),
-        Some(Err(_)) => Err(Error::ended()),
-        None => Err(Error::timed_out("ask the engine", CALL_TIMEOUT)),
-    }
 }
 
 fn tuning(settings: &Settings, rails: &[Box<dyn Rail>]) -> Tuning {

@@ -107,7 +107,7 @@ impl Peer {
     #[doc(hidden)]
     pub fn memory(&self) -> Result<usize, Error> {
         let key = self.0.key;
-        let held = crate::engine::call(&self.0.progress, move |driver, _| driver.peer_memory(key))?;
+        let held = self.0.progress.call(move |driver, _| driver.peer_memory(key))?;
         Ok(held.unwrap_or(0))
     }
 

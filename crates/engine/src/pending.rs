@@ -117,7 +117,7 @@ impl<M: Send + 'static, F> Making<M, F> {
         finish: F,
         undo: fn(&mut Driver, u64, M),
     ) -> Self {
-        let receiver = Some(crate::engine::ask(progress, make));
+        let receiver = Some(progress.ask(make));
         Self { progress: Arc::clone(progress), receiver, operation, finish, undo }
     }
 }
@@ -196,7 +196,7 @@ impl<T, E> Pending<T, E> {
         T: Send + 'static,
         E: Send + 'static,
     {
-        let receiver = crate::engine::ask(progress, call);
+        let receiver = progress.ask(call);
         Self::new(progress, Called { receiver, operation, failed })
     }
 

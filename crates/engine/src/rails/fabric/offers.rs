@@ -4,6 +4,7 @@ use farreach_fabric::{Capabilities, Error, Hints, Info, Library, Profile};
 use farreach_rail::RailError;
 
 use super::properties::is_rdma;
+use super::settings::OWN_DATAGRAMS;
 use super::{FabricSettings, failure};
 
 /// Returns the rails that can be opened: those of the [providers](FabricSettings::providers) in the
@@ -63,9 +64,6 @@ pub fn is_provider(name: &str) -> bool {
 fn refused(error: &Error) -> RailError {
     failure::of_error("look for rails", error)
 }
-
-/// The provider that implements datagrams over tcp by itself in libfabric 1.x; 2.x calls it `tcp`.
-pub(super) const OWN_DATAGRAMS: &str = "net";
 
 /// Returns the offers of one provider: the best of each domain, or only the best one if it has no
 /// card.

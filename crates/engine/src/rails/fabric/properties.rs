@@ -6,7 +6,7 @@ use farreach_proto::plan::Limits;
 use farreach_rail::{EndedKeys, Proof, Properties};
 
 use super::FabricSettings;
-use super::offers::OWN_DATAGRAMS;
+use super::settings::OWN_DATAGRAMS;
 
 /// The longest operation, even if the library takes longer ones: an operation in flight can be
 /// neither stopped nor divided among rails.

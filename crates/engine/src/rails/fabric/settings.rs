@@ -4,6 +4,9 @@ use std::net::IpAddr;
 
 use farreach_fabric::TrafficClass;
 
+/// The provider that implements datagrams over tcp by itself in libfabric 1.x; 2.x calls it `tcp`.
+pub(super) const OWN_DATAGRAMS: &str = "net";
+
 /// Settings of a rail over libfabric, and of the search for rails.
 ///
 /// ```
