@@ -13,6 +13,15 @@ const SIGNS: [&str; 6] = [
     " blocked for more than ",
 ];
 
+/// The signs after which a call of the kernel may never return. Seen with Linux 7.2.13: a null pointer in `rxe_sched_task`, while a queue
+/// pair was destroyed whose peer was still sending.
+const FATAL: [&str; 4] = ["BUG: ", "Oops: ", "Kernel panic", "general protection fault"];
+
+/// Whether a kernel log tells of a failure that the kernel does not recover from.
+pub(crate) fn is_fatal(log: &str) -> bool {
+    log.lines().any(|line| FATAL.iter().any(|sign| line.contains(sign)))
+}
+
 /// So many lines of a fault are told: the function, the registers and the calls.
 const TOLD: usize = 40;
 
@@ -34,6 +43,10 @@ mod tests {
         assert_eq!(first_in(log).unwrap(), log.split_once('\n').unwrap().1);
         let stuck = "[ 9.0] INFO: task cli:77 blocked for more than 120 seconds.";
         assert_eq!(first_in(stuck).unwrap(), stuck);
+        assert!(!is_fatal(log) && !is_fatal(stuck), "the kernel goes on");
+        assert!(is_fatal(
+            "[ 3.0] eth0: link up\n[ 300.4] BUG: kernel NULL pointer dereference, address: 0160"
+        ));
     }
 
     #[test]

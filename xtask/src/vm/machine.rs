@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use super::kernel::Kernel;
 use super::qemu::{PORTS, Setup};
 use super::spec::{GuestSpec, Place, Task};
-use super::{control, initramfs};
+use super::{control, fault, initramfs};
 
 /// A guest that has not come up by then is not going to: booting takes some 8 s, and was seen to take more than 120 s where the host took four fifths of the
 /// processors away.
@@ -23,6 +23,12 @@ const BOOT_LIMIT: Duration = Duration::from_secs(300);
 /// How long a guest may take to switch itself off after it told its exit code.
 const POWER_OFF_LIMIT: Duration = Duration::from_secs(10);
 
+/// How often the kernel's log is read while the command runs.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// The time that the command has to end after its kernel has failed.
+const AFTER_KERNEL_FAILURE: Duration = Duration::from_secs(60);
+
 /// How a guest's run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
@@ -30,6 +36,8 @@ pub(crate) enum Ending {
     Exited(u8),
     /// The time limit came first, and the guest was ended.
     TimedOut,
+    /// The kernel failed, and the guest was ended a while later.
+    KernelFailed,
     /// The machine ended before its command: its kernel panicked, or somebody ended QEMU.
     Gone,
 }
@@ -39,6 +47,7 @@ impl fmt::Display for Ending {
         match self {
             Self::Exited(code) => write!(formatter, "the command ended with {code}"),
             Self::TimedOut => formatter.write_str("the command was ended at its time limit"),
+            Self::KernelFailed => formatter.write_str("the command was ended because the kernel has failed"),
             Self::Gone => formatter.write_str("the guest was gone before its command ended"),
         }
     }
@@ -105,17 +114,31 @@ impl Machine {
         }
     }
 
-    /// Waits for the command's end, at most for `limit`.
+    /// Waits for the command's end, at most for `limit`. A kernel that has failed is not waited for: a test that called it may never
+    /// come back.
     pub(crate) fn wait_for_exit(&mut self, limit: Duration) -> Result<Ending> {
-        let line = match self.status.recv_timeout(limit) {
-            Ok(line) => line,
-            Err(RecvTimeoutError::Timeout) => {
-                self.end();
-                return Ok(Ending::TimedOut);
+        let deadline = Instant::now() + limit;
+        let mut failed_at: Option<Instant> = None;
+        let line = loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.status.recv_timeout(left.min(LOOK_EVERY)) {
+                Ok(line) => break line,
+                Err(RecvTimeoutError::Timeout) if left.is_zero() => {
+                    self.end();
+                    return Ok(Ending::TimedOut);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.wait_for_qemu(POWER_OFF_LIMIT)?;
+                    return Ok(Ending::Gone);
+                }
             }
-            Err(RecvTimeoutError::Disconnected) => {
-                self.wait_for_qemu(POWER_OFF_LIMIT)?;
-                return Ok(Ending::Gone);
+            if failed_at.is_none() && fault::is_fatal(&self.read_kernel_log()) {
+                failed_at = Some(Instant::now());
+            }
+            if failed_at.is_some_and(|at| at.elapsed() > AFTER_KERNEL_FAILURE) {
+                self.end();
+                return Ok(Ending::KernelFailed);
             }
         };
         let code = line.strip_prefix("exit ").and_then(|code| code.parse().ok());

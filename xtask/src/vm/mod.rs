@@ -107,7 +107,7 @@ pub(crate) fn guest_on(root: &Entry, spec: &GuestSpec, task: Task) -> Result<u8>
     };
     match end.ending {
         Ending::Exited(code) => Ok(code),
-        Ending::TimedOut => Ok(TIMED_OUT),
+        Ending::TimedOut | Ending::KernelFailed => Ok(TIMED_OUT),
         Ending::Gone => bail!("{}", end.ending),
     }
 }
