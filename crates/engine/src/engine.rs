@@ -263,7 +263,7 @@ impl Engine {
         operation: &'static str,
         call: impl FnOnce(&mut Driver, u64) -> Result<T, Error> + Send + 'static,
     ) -> Pending<T> {
-        Pending::call(&self.0.progress, operation, |error| error, call)
+        Pending::call(&self.0.progress, operation, call)
     }
 
     /// Returns the number of peers that the engine knows: those that are connected, and lost ones

@@ -68,35 +68,6 @@ pub(crate) trait Answer<R>: Send + Sync {
     }
 }
 
-/// The result of a command that the leader executes in its next step.
-pub(crate) struct Called<T, E> {
-    receiver: oneshot::Receiver<Result<T, E>>,
-    operation: &'static str,
-    failed: fn(Error) -> E,
-}
-
-impl<T: Send, E: Send> Answer<Result<T, E>> for Called<T, E> {
-    fn is_ready(&self) -> bool {
-        self.receiver.is_ready()
-    }
-
-    fn listen(&self, listener: &Listener) {
-        self.receiver.listen(listener);
-    }
-
-    fn take(&mut self) -> Option<Result<T, E>> {
-        Some(self.receiver.take()?.unwrap_or_else(|_| self.ended()))
-    }
-
-    fn timed_out(&mut self, after: Duration) -> Result<T, E> {
-        Err((self.failed)(Error::timed_out(self.operation, after)))
-    }
-
-    fn ended(&mut self) -> Result<T, E> {
-        Err((self.failed)(Error::ended()))
-    }
-}
-
 /// Something that the leader creates in its next step, and that is undone if the caller drops the
 /// [`Pending`] without taking it.
 pub(crate) struct Making<M: Send + 'static, F> {
@@ -184,22 +155,6 @@ impl<T, E> Pending<T, E> {
         Self { progress: Arc::clone(progress), answer: Box::new(answer) }
     }
 
-    /// Lets the leader execute a call. `operation` names it in the error of a timeout, and `failed`
-    /// makes the error of a failed call.
-    pub(crate) fn call(
-        progress: &Arc<Running>,
-        operation: &'static str,
-        failed: fn(Error) -> E,
-        call: impl FnOnce(&mut Driver, u64) -> Result<T, E> + Send + 'static,
-    ) -> Self
-    where
-        T: Send + 'static,
-        E: Send + 'static,
-    {
-        let receiver = progress.ask(call);
-        Self::new(progress, Called { receiver, operation, failed })
-    }
-
     pub(crate) fn operation(&self) -> Option<(PeerKey, OpId)> {
         self.answer.operation()
     }
@@ -236,6 +191,19 @@ impl<T, E> Pending<T, E> {
     /// Takes the result if it is available. Does not block.
     pub fn try_take(&mut self) -> Option<Result<T, E>> {
         self.answer.take()
+    }
+}
+
+impl<T: Send + 'static> Pending<T> {
+    /// Lets the leader execute a call, whose result needs no undoing. `operation` names it in the
+    /// error of a timeout.
+    pub(crate) fn call(
+        progress: &Arc<Running>,
+        operation: &'static str,
+        call: impl FnOnce(&mut Driver, u64) -> Result<T, Error> + Send + 'static,
+    ) -> Self {
+        let finish = |made: Result<Result<T, Error>, Error>| made?;
+        Self::new(progress, Making::new(progress, operation, call, finish, |_, _, made| drop(made)))
     }
 }
 
