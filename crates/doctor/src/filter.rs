@@ -101,7 +101,7 @@ pub(crate) fn admit(chain: &Chain, port: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::probes::Rule;
 
@@ -110,7 +110,8 @@ mod tests {
         assert_eq!((ROCE, CONTROL), (&*format!("udp {ROCE_PORT}"), &*format!("tcp {CONTROL_PORT}")));
     }
 
-    fn chain(policy: &str, rules: &[(&str, &str, bool)]) -> Chain {
+    /// A chain of input with these rules: port, verdict, and whether it is for some packets only.
+    pub(crate) fn chain(policy: &str, rules: &[(&str, &str, bool)]) -> Chain {
         let rule = |(port, verdict, is_partial): &(&str, &str, bool)| Rule {
             port: (*port).to_owned(),
             verdict: (*verdict).to_owned(),

@@ -73,22 +73,8 @@ fn control(chains: &[Chain]) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::filter::tests::chain;
     use crate::finding::Verdict;
-    use crate::probes::Rule;
-
-    fn chain(policy: &str, rules: &[(&str, &str, bool)]) -> Chain {
-        let rule = |(port, verdict, is_partial): &(&str, &str, bool)| Rule {
-            port: (*port).to_owned(),
-            verdict: (*verdict).to_owned(),
-            is_partial: *is_partial,
-        };
-        Chain {
-            name: "inet filter input".to_owned(),
-            hook: "input".to_owned(),
-            policy: policy.to_owned(),
-            rules: rules.iter().map(rule).collect(),
-        }
-    }
 
     #[test]
     fn what_decides_is_named_and_what_is_for_some_is_called_so() {

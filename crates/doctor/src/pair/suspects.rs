@@ -107,20 +107,11 @@ fn of_chains<'a>(chains: impl IntoIterator<Item = &'a Chain>) -> Option<Suspect>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probes::Rule;
+    use crate::filter;
 
     fn chain(policy: &str, rules: &[(&str, bool)]) -> Chain {
-        let rule = |(verdict, is_partial): &(&str, bool)| Rule {
-            port: ROCE.to_owned(),
-            verdict: (*verdict).to_owned(),
-            is_partial: *is_partial,
-        };
-        Chain {
-            name: "inet filter input".to_owned(),
-            hook: "input".to_owned(),
-            policy: policy.to_owned(),
-            rules: rules.iter().map(rule).collect(),
-        }
+        let rules: Vec<_> = rules.iter().map(|(verdict, is_partial)| (ROCE, *verdict, *is_partial)).collect();
+        filter::tests::chain(policy, &rules)
     }
 
     #[test]
