@@ -219,9 +219,7 @@ const MAY_SPEAK: &[&str] = &["cli", "testkit", "xtask"];
 
 /// What a user's program links: not the command, tests, examples, benches or a build script.
 fn is_library_source(file: &File) -> bool {
-    let Some(krate) = file.krate() else { return false };
-    let in_tests = file.path.split('/').any(|part| part == "tests" || part == "tests.rs");
-    !MAY_SPEAK.contains(&krate) && file.path.starts_with(&format!("crates/{krate}/src/")) && !in_tests
+    file.is_source() && file.krate().is_some_and(|krate| !MAY_SPEAK.contains(&krate))
 }
 
 fn speaks(name: &Name) -> Option<&'static str> {

@@ -35,10 +35,8 @@ pub(crate) fn execute() -> Result<()> {
 }
 
 fn is_read_by_users(file: &File) -> bool {
-    let Some(krate) = file.krate() else { return false };
-    let in_tests = file.path.split('/').any(|part| part == "tests" || part == "tests.rs");
-    let in_source = file.path.starts_with(&format!("crates/{krate}/src/"));
-    in_source && !in_tests && !SILENT.contains(&krate) && !file.is_generated()
+    let is_silent = file.krate().is_none_or(|krate| SILENT.contains(&krate));
+    file.is_source() && !is_silent && !file.is_generated()
 }
 
 /// Adds the phrases among the literals, at any depth, without documentation.

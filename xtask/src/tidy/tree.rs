@@ -125,6 +125,13 @@ impl File {
         }
     }
 
+    /// Whether it is in `src/` of a crate, and not of its tests alone.
+    pub(super) fn is_source(&self) -> bool {
+        let in_tests = self.path.split('/').any(|part| part == "tests" || part == "tests.rs");
+        let in_source = |krate| self.path.starts_with(&format!("crates/{krate}/src/"));
+        self.krate().is_some_and(in_source) && !in_tests
+    }
+
     /// Numbered lines, from 1.
     pub(super) fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
         self.text.lines().enumerate().map(|(index, line)| (index + 1, line))
