@@ -55,7 +55,7 @@ pub(crate) fn futures_may_be_dropped_at_any_point(provider: &RailUnderTest) {
     for round in 0..200 {
         let polls = random.next_u32() % 4;
         let memory = || pair.a.allocate(64 << 10).wait(SOON).unwrap();
-        match round % 6 {
+        match round % 9 {
             0 => {
                 pages += 16;
                 poll_and_drop(pair.a_to_b.write_pages(memory(), &map, &remote, Some(&raises)), polls);
@@ -64,6 +64,9 @@ pub(crate) fn futures_may_be_dropped_at_any_point(provider: &RailUnderTest) {
             2 => poll_and_drop(pair.a_to_b.remote(granted.token()), polls),
             3 => poll_and_drop(pair.a_to_b.remote_counter(arrived.token()), polls),
             4 => poll_and_drop(pair.a_to_b.recv(), polls),
+            5 => poll_and_drop(pair.a_to_b.grant(memory(), Rights::WRITE), polls),
+            6 => poll_and_drop(pair.a_to_b.open_counter(), polls),
+            7 => poll_and_drop(pair.a.allocate(64 << 10), polls),
             _ => {
                 let granted = pair.a_to_b.grant(memory(), Rights::READ).wait(SOON).unwrap();
                 poll_and_drop(granted.begin_revoke(SOON), polls);
