@@ -43,8 +43,8 @@ use crate::wr::RemoteRange;
 /// qp.post_send(bind).expect("there is room");
 /// // … when the binding has completed:
 /// println!("write here: {:?}", window.remote());
-/// // … and when it has been written:
 /// // … and when the peer has written:
+/// window.revoke()?;
 /// # Ok(())
 /// # }
 /// ```

@@ -39,7 +39,7 @@ const PARTS: &[Part] = &[
             "crates/verbs/src/weak_set.rs",
             "crates/verbs/src/cq/registry.rs",
         ],
-        device_tests: &["post::", "objects::windows"],
+        device_tests: &["post::", "objects::windows", "datagram::what_is_no_datagram"],
     },
     Part {
         package: "farreach-fabric",

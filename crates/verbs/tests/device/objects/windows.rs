@@ -27,6 +27,7 @@ fn a_window_of_type_1_is_bound_by_a_call() {
         let region = Region::new(&pd, AccessFlags::LOCAL_WRITE | AccessFlags::MW_BIND);
         let window = pd.alloc_mw(WindowType::One).unwrap();
         let before = window.rkey();
+        assert!(!window.as_raw().is_null());
         let mut bind = sys::ibv_mw_bind {
             wr_id: 5,
             send_flags: sys::IBV_SEND_SIGNALED,
@@ -52,7 +53,9 @@ fn a_window_of_type_1_is_bound_by_a_call() {
         });
         success(&a.cq, 1);
         assert_eq!(region.buffer.read(1024, data.len()), data);
+        let clone = window.clone();
         window.revoke().unwrap();
+        assert!(clone.as_raw().is_null(), "it is revoked");
         region.mr.dereg().expect("no window is bound to it any more");
     });
 }

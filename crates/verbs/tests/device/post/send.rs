@@ -9,6 +9,7 @@ use farreach_verbs::Error;
 use farreach_verbs::cq::{WorkKind, WorkStatus};
 use farreach_verbs::imm::ImmediateData;
 use farreach_verbs::mr::{AccessFlags, RemoteKey};
+use farreach_verbs::qp::state::ConnectionParameters;
 use farreach_verbs::qp::{QueuePairBuilder, QueuePairType, SendOperations};
 use farreach_verbs::wr::{
     Buffers, Flush, FlushLevel, FlushPlacement, RecvRequest, Refusal, RegionPart, RemoteRange, SendRequest,
@@ -294,6 +295,26 @@ fn inline_bytes_need_no_registration() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn inline_bytes_are_limited_to_what_the_queue_pair_was_created_for() {
+    on_host_a(|| {
+        let pair = Pair::rc();
+        let max = pair.a.capacity().max_inline_data as usize;
+        pair.b.post_recv(RecvRequest::new(pair.filled(0, max))).unwrap();
+        pair.a.post_send(SendRequest::send(pair.filled(1, max)).inline()).unwrap();
+        next(&pair.cq_a).outcome.unwrap();
+        assert_eq!(*next(&pair.cq_b).buffers.into_slice().unwrap(), *pattern(1, max));
+
+        for len in [max + 1, 2 * max] {
+            let refused = pair.a.post_send(SendRequest::send(pair.filled(1, len)).inline()).unwrap_err();
+            assert!(matches!(refused.reason, Refusal::TooLong { .. }), "{refused}");
+            assert_eq!(*refused.request.into_buffers().into_slice().unwrap(), *pattern(1, len));
+        }
+        assert_eq!(pair.a.in_flight(), (0, 0));
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
 fn a_full_queue_hands_the_request_back_and_takes_it_later() {
     on_host_a(|| {
         let pair = Pair::rc();
@@ -339,6 +360,11 @@ fn what_cannot_work_is_refused_before_it_is_posted() {
             Refusal::NotEightAlignedBytes
         ));
         assert!(matches!(refused(SendRequest::atomic_write(word, 1)), Refusal::Unsupported("ATOMIC WRITE")));
+        let parameters = ConnectionParameters::choose(pair.a.context(), 1, None).unwrap();
+        let address = parameters.address_of(&pair.unconnected().to_init(&parameters).unwrap());
+        let ah = pair.pd.create_ah(&address).unwrap();
+        let datagram = SendRequest::send(pair.filled(0, 8)).to(&ah, 1, 1);
+        assert!(matches!(refused(datagram), Refusal::Unsupported(what) if what.contains("destination")));
         let many = (0..5).map(|_| pair.filled(0, 1).into()).collect::<Vec<_>>();
         assert!(matches!(refused(SendRequest::send(many)), Refusal::TooManyBuffers { count: 5, .. }));
         assert_eq!(pair.a.in_flight(), (0, 0));
