@@ -28,6 +28,8 @@ pub(crate) struct Rules {
     pub(crate) depth: usize,
     /// The longest message.
     pub(crate) message_bytes_max: usize,
+    /// Message slots on each side.
+    pub(crate) messages: u32,
     /// Connections, each with an agent of its own.
     pub(crate) queues: usize,
     /// The maximum number of rails.
@@ -38,7 +40,14 @@ pub(crate) struct Rules {
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { depth: 128, message_bytes_max: 4096, queues: 1, rails_max: None, tuning: Tuning::default() }
+        Self {
+            depth: 128,
+            message_bytes_max: 4096,
+            messages: MESSAGES,
+            queues: 1,
+            rails_max: None,
+            tuning: Tuning::default(),
+        }
     }
 }
 
@@ -87,7 +96,7 @@ impl Session {
         let engine_rules = EngineRules {
             wait: args.wait,
             depth: rules.depth,
-            messages: MESSAGES,
+            messages: rules.messages,
             message_bytes_max: rules.message_bytes_max,
         };
         let mut settings = engine_rules.settings().rails(choice.names.clone()).name(host_name());
@@ -140,6 +149,10 @@ impl Session {
 
 /// Message slots on each side: more than a test that waits for answers has in flight.
 pub(crate) const MESSAGES: u32 = 256;
+
+/// The longest message. Each side has memory for all its message slots, and the engine holds a
+/// whole message until it is received.
+pub(crate) const MESSAGE_MAX: usize = 1 << 20;
 
 fn tell_rails(engine: &Engine, choice: &Choice, welcome: &Welcome, address: &str) {
     terminal::tell(&format!("server: {} at {address}, farreach {}", welcome.host, welcome.version));

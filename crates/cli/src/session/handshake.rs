@@ -14,7 +14,7 @@ use crate::exit::{Exit, Failure};
 use crate::interrupt::{self, GLANCE};
 
 /// The version of the protocol between client and agent. Every change of the protocol raises it.
-pub(crate) const PROTOCOL: u16 = 2;
+pub(crate) const PROTOCOL: u16 = 3;
 
 /// The first bytes of both sides. The version follows, in big-endian order. This never changes.
 const MAGIC: [u8; 6] = *b"frcmd\n";

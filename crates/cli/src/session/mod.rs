@@ -36,7 +36,7 @@ use crate::rails::Wish;
 
 pub(crate) use address::PeerAddress;
 pub(crate) use channel::{Channel, Received, SOON, patience};
-pub(crate) use client::{MESSAGES, Rules, Session, call, meet, of_the_server};
+pub(crate) use client::{MESSAGE_MAX, MESSAGES, Rules, Session, call, meet, of_the_server};
 pub(crate) use handshake::{Line, Other, handshake, tell_refusal};
 pub(crate) use host::host_name;
 pub(crate) use tls::open as open_tls;

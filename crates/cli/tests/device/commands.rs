@@ -36,6 +36,7 @@ fn fill_checks_every_byte_and_blast_goes_every_way() {
     let rail = rail();
     rail.fills();
     rail.blasts();
+    rail.blasts_read_and_send();
 }
 
 /// Nothing is named: the cards are taken, and why is told.

@@ -128,12 +128,12 @@ fn a_listener_uses_the_library() {
 /// Which side is to be upgraded is told, and nothing more is said: the other one may not understand it.
 #[test]
 fn a_server_is_of_another_version() {
-    for (version, told) in [(1, "upgrade the server"), (3, "upgrade the client")] {
+    for (version, told) in [(2, "upgrade the server"), (4, "upgrade the client")] {
         let server = listener(move |mut stream| {
             let _ = stream.write_all(&head(version));
             std::mem::forget(stream);
         });
-        let cause = format!("the server speaks version {version} of the protocol, and this client version 2");
+        let cause = format!("the server speaks version {version} of the protocol, and this client version 3");
         for command in CLIENTS {
             assert_fails(
                 &mut client(command, &server.to_string()),
@@ -150,7 +150,7 @@ fn a_server_is_of_another_version() {
 fn a_server_says_what_is_not_understood() {
     for said in [&b"\x00\x00\x00\x02{}"[..], b"\xff\xff\xff\xff", b"\x00\x00\x00\x04nonsense"] {
         let server = listener(move |mut stream| {
-            let _ = stream.write_all(&[&head(2), said].concat());
+            let _ = stream.write_all(&[&head(3), said].concat());
             std::mem::forget(stream);
         });
         assert_fails(
@@ -167,6 +167,7 @@ fn wrong_usage_ends_with_2_and_says_what_would_do() {
         (&["ping", "here", "-s", "0"][..], "at least 1 byte"),
         (&["ping", "here", "-s", "2G"], "at most 1 GiB"),
         (&["ping", "here", "-s", "2M", "--op", "send"], "--op write"),
+        (&["blast", "here", "-s", "2M", "--op", "send"], "at most 1 MiB"),
         (&["ping", "here", "-s", "8MB"], "8M"),
         (&["ping", "here", "-n", "0"], "1.."),
         (&["ping", "here", "-D", "0"], "no number above 0"),

@@ -75,6 +75,7 @@ fn fill_checks_every_byte() {
 fn blast_goes_every_way() {
     let rail = rail();
     rail.blasts();
+    rail.blasts_read_and_send();
     rail.blasts_for_a_time();
 }
 

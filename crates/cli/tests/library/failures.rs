@@ -123,6 +123,10 @@ fn a_byte_that_the_server_alters_is_found() {
         ("blast", &["-n", "40", "-s", "64K"]),
         ("blast", &["-n", "40", "-s", "64K", "-r"]),
         ("blast", &["-n", "40", "-s", "64K", "-b"]),
+        ("blast", &["-n", "40", "-s", "64K", "--op", "read"]),
+        ("blast", &["-n", "40", "-s", "64K", "--op", "read", "-r"]),
+        ("blast", &["-n", "40", "-s", "64K", "--op", "send"]),
+        ("blast", &["-n", "40", "-s", "64K", "--op", "send", "-r"]),
         ("fill", &["--pages", "8"]),
     ] {
         let mut client = server.client(command, words);
@@ -249,11 +253,11 @@ fn greet_as(server: &Server, version: u16) -> Vec<u8> {
 #[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
 fn a_client_of_another_version_is_told_and_logged() {
     let mut server = Server::start(&[]);
-    for (version, older) in [(1, "client"), (3, "server")] {
+    for (version, older) in [(2, "client"), (4, "server")] {
         let said = greet_as(&server, version);
-        assert_eq!(said, b"frcmd\n\x00\x02", "its own version, by which the client knows");
+        assert_eq!(said, b"frcmd\n\x00\x03", "its own version, by which the client knows");
         let line = server.wait_for_log(&format!("upgrade the {older}"));
-        let cause = format!("the client speaks version {version} of the protocol, and this server version 2");
+        let cause = format!("the client speaks version {version} of the protocol, and this server version 3");
         assert!(line.contains(&cause), "{line}");
     }
     assert_eq!(server.run("ping", &["-n", "10"]).code, Some(0), "the server goes on");

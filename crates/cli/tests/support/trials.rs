@@ -272,6 +272,30 @@ impl Rail {
         }
     }
 
+    /// Reads and messages, in every direction. The bytes of a read go to the side that reads.
+    pub(crate) fn blasts_read_and_send(&self) {
+        let count = self.messages.to_string();
+        for (op, flag, ways) in [
+            ("read", "", &["from_server"][..]),
+            ("read", "-r", &["to_server"]),
+            ("read", "-b", &["to_server", "from_server"]),
+            ("send", "", &["to_server"]),
+            ("send", "-r", &["from_server"]),
+            ("send", "-b", &["to_server", "from_server"]),
+        ] {
+            let mut asked = vec!["--op", op, "-n", &count, "-s", "16K"];
+            asked.extend(Some(flag).filter(|flag| !flag.is_empty()));
+            let report = self.report("blast", &asked);
+            assert_eq!((&report["operation"], &report["is_verified"]), (&op.into(), &true.into()));
+            for way in ["to_server", "from_server"] {
+                let expected = if ways.contains(&way) { self.messages.into() } else { Value::Null };
+                assert_eq!(report[way]["messages"], expected, "{asked:?}: {report:#}");
+            }
+        }
+        let screen = self.screen("blast", &["--op", "send", "-D", "0.2", "-b"]);
+        assert!(screen.contains("\nsends messages of N UNIT, N at once"), "{screen}");
+    }
+
     /// For a time: while it runs a line a second is told, and the course at the end.
     pub(crate) fn blasts_for_a_time(&self) {
         let ended = self.run("blast", &["-D", "1.5"]);

@@ -12,11 +12,8 @@ use super::{BenchArgs, NativeOperation};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::{self, GLANCE};
 use crate::native::Connection;
-use crate::session::Session;
+use crate::session::{MESSAGE_MAX, Session};
 use crate::units::sweep::Counts;
-
-/// The library holds a whole message until it is received.
-const MESSAGE_MAX: u64 = 1 << 20;
 
 /// The limit of memory for a step, on either side.
 const MEMORY_MAX: u64 = 1 << 32;
@@ -40,7 +37,7 @@ pub(super) fn arguments(args: &BenchArgs) -> Result<(), Failure> {
     if args.sizes.bytes().contains(&0) {
         return wrong("--sizes 0".to_owned(), "an operation has one byte at least".to_owned());
     }
-    if args.op.contains(&Operation::Send) && longest > MESSAGE_MAX {
+    if args.op.contains(&Operation::Send) && longest > MESSAGE_MAX as u64 {
         return wrong(
             format!("--op send of {longest} bytes"),
             format!("a message has at most {MESSAGE_MAX} bytes"),

@@ -373,6 +373,7 @@ fn rules(args: &BenchArgs, rails_max: Option<usize>, queues: usize) -> Rules {
         queues,
         rails_max,
         tuning: args.tuning,
+        ..Rules::default()
     }
 }
 

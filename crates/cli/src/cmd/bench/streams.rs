@@ -3,10 +3,7 @@
 use std::collections::VecDeque;
 
 use anyhow::{Context, Result};
-use farreach::{
-    Buffer, CompareSwap, Counter, CounterToken, Engine, Grant, GrantToken, PageMap, Pending, RemoteCounter,
-    RemoteSlice, Rights, Shared, Slice, Transfer,
-};
+use farreach::{CompareSwap, Counter, CounterToken, Engine, Grant, GrantToken, Peer, Pending, Rights};
 use serde::{Deserialize, Serialize};
 
 use super::operation::Operation;
@@ -14,7 +11,7 @@ use super::{PATIENCE, Step};
 use crate::measure::Pattern;
 use crate::registered;
 use crate::session::Channel;
-use crate::stream::Stream;
+use crate::stream::{Messages, Places, Reads, Stream, Writes};
 
 /// The agent's memory, and its counter for operations that notify one.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -60,144 +57,47 @@ impl Target {
 
 /// Opens the client's side.
 pub(super) fn open(engine: &Engine, channel: &Channel, step: &Step, ends: &Ends) -> Result<Box<dyn Stream>> {
-    let len = step.size_bytes as usize;
+    let (len, peer) = (step.size_bytes as usize, channel.peer.clone());
     if step.operation == Operation::Send {
         let message = Pattern::new(0, len).stamped(0).to_vec();
-        return Ok(Box::new(Messages { channel: channel.clone(), message, under_way: VecDeque::new() }));
+        return Ok(Box::new(Messages::new(peer, message, PATIENCE)));
     }
-    let memory = channel.peer.remote(ends.memory.context("the server grants no memory")?).wait(PATIENCE)?;
-    let place = |number: u64| memory.get(number * step.size_bytes..(number + 1) * step.size_bytes);
-    let places = Places { all: (0..u64::from(step.depth)).filter_map(place).collect(), next: 0 };
-    let map = PageMap::of(step.size_bytes).first(1);
-    let channel = channel.clone();
+    let memory = peer.remote(ends.memory.context("the server grants no memory")?).wait(PATIENCE)?;
+    let places = Places::new(&memory, step.size_bytes, step.depth.into());
     Ok(match step.operation {
-        Operation::Read => {
-            let slices =
-                (0..step.depth).map(|_| Ok(registered::allocate(engine, len)?)).collect::<Result<_>>()?;
-            Box::new(Reads { channel, map, places, slices, under_way: VecDeque::new() })
-        }
+        Operation::Read => Box::new(Reads::open(engine, peer, places, len, step.depth as usize, PATIENCE)?),
         Operation::Cas | Operation::Faa => {
             let is_cas = step.operation == Operation::Cas;
-            Box::new(Words { channel, is_cas, places, under_way: VecDeque::new() })
+            Box::new(Atomics { peer, is_cas, places, in_flight: VecDeque::new() })
         }
         _ => {
-            let counter =
-                ends.counter.map(|token| channel.peer.remote_counter(token).wait(PATIENCE)).transpose()?;
-            let source = registered::allocate(engine, len)?.share();
-            Box::new(Writes { channel, source, map, places, counter, under_way: VecDeque::new() })
+            let counter = ends.counter.map(|token| peer.remote_counter(token).wait(PATIENCE)).transpose()?;
+            let source = registered::allocate(engine, len)?;
+            Box::new(Writes::new(peer, source, places, counter, PATIENCE))
         }
     })
-}
-
-/// The peer's memory, as consecutive places used in a cycle.
-#[derive(Debug)]
-struct Places {
-    all: Vec<RemoteSlice>,
-    next: usize,
-}
-
-impl Places {
-    fn next(&mut self) -> &RemoteSlice {
-        let place = &self.all[self.next];
-        self.next = (self.next + 1) % self.all.len();
-        place
-    }
-}
-
-struct Messages {
-    channel: Channel,
-    message: Vec<u8>,
-    under_way: VecDeque<Pending<()>>,
-}
-
-impl Stream for Messages {
-    fn post(&mut self) -> Result<()> {
-        self.under_way.push_back(self.channel.peer.send(self.message.clone()));
-        Ok(())
-    }
-
-    fn complete(&mut self) -> Result<()> {
-        match self.under_way.pop_front() {
-            Some(mut sent) => Ok(sent.wait(PATIENCE)?),
-            None => Ok(()),
-        }
-    }
-}
-
-struct Writes {
-    channel: Channel,
-    source: Shared,
-    map: PageMap,
-    places: Places,
-    counter: Option<RemoteCounter>,
-    under_way: VecDeque<Transfer>,
-}
-
-impl Stream for Writes {
-    fn post(&mut self) -> Result<()> {
-        let (source, counter) = (self.source.clone(), self.counter.as_ref());
-        self.under_way.push_back(self.channel.peer.write_pages(
-            source,
-            &self.map,
-            self.places.next(),
-            counter,
-        ));
-        Ok(())
-    }
-
-    fn complete(&mut self) -> Result<()> {
-        if let Some(mut transfer) = self.under_way.pop_front() {
-            transfer.wait(PATIENCE)?;
-        }
-        Ok(())
-    }
-}
-
-struct Reads {
-    channel: Channel,
-    map: PageMap,
-    places: Places,
-    slices: Vec<Slice>,
-    under_way: VecDeque<Transfer>,
-}
-
-impl Stream for Reads {
-    fn post(&mut self) -> Result<()> {
-        let into = self.slices.pop().context("more reads are under way than there is memory for")?;
-        self.under_way.push_back(self.channel.peer.read_pages(self.places.next(), &self.map, into));
-        Ok(())
-    }
-
-    fn complete(&mut self) -> Result<()> {
-        if let Some(mut transfer) = self.under_way.pop_front()
-            && let Buffer::Slice(slice) = transfer.wait(PATIENCE)?.buffer
-        {
-            self.slices.push(slice);
-        }
-        Ok(())
-    }
 }
 
 /// The memory has zeros, and keeps them: each swap succeeds.
 const SWAP: CompareSwap = CompareSwap { expected: 0, desired: 0 };
 
-struct Words {
-    channel: Channel,
+struct Atomics {
+    peer: Peer,
     is_cas: bool,
     places: Places,
-    under_way: VecDeque<Pending<u64>>,
+    in_flight: VecDeque<Pending<u64>>,
 }
 
-impl Stream for Words {
+impl Stream for Atomics {
     fn post(&mut self) -> Result<()> {
-        let (peer, place) = (&self.channel.peer, self.places.next());
+        let (peer, place) = (&self.peer, self.places.next());
         let word = if self.is_cas { peer.compare_and_swap(place, SWAP) } else { peer.fetch_add(place, 1) };
-        self.under_way.push_back(word);
+        self.in_flight.push_back(word);
         Ok(())
     }
 
     fn complete(&mut self) -> Result<()> {
-        if let Some(mut word) = self.under_way.pop_front() {
+        if let Some(mut word) = self.in_flight.pop_front() {
             word.wait(PATIENCE)?;
         }
         Ok(())

@@ -2,71 +2,103 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Result, bail};
 use farreach::Engine;
 
-use super::lane::{Sink, Source};
-use super::{End, Ends, NEWS, Order, State, Task};
+use super::lane::{Initiator, Target};
+use super::{End, Ends, NEWS, Operation, Order, State, Task};
+use crate::exit;
+use crate::interrupt::GLANCE;
 use crate::measure::Stopwatch;
-use crate::session::Channel;
+use crate::session::{Channel, Received};
 
-/// Writes, or is written to, until the client is done.
+/// Is initiator, target or both, until the client is done.
 pub(crate) fn serve(engine: &Engine, channel: &Channel, task: &Task) -> Result<()> {
-    let sink = task.direction.client_writes().then(|| Sink::open(engine, channel, task)).transpose()?;
-    channel.send(Ends { memory: sink.as_ref().map(Sink::token) })?;
+    // What is read or sent is altered at once; what is written is altered at the end.
+    let is_altered = task.alter_byte && task.operation != Operation::Write;
+    let mut target =
+        task.client_initiates().then(|| Target::open(engine, channel, task, is_altered)).transpose()?;
+    channel.send(Ends { memory: target.as_ref().and_then(Target::token) })?;
     let theirs: Ends = channel.recv_within(task.word_patience())?;
-    let mut source = match task.direction.server_writes() {
-        true => {
-            let memory = theirs.memory.context("the client grants no memory")?;
-            Some(Source::open(engine, channel, task, memory, task.alter_byte)?)
-        }
-        false => None,
-    };
+    let mut initiator = task
+        .server_initiates()
+        .then(|| Initiator::open(engine, channel, task, theirs.memory, task.alter_byte))
+        .transpose()?;
     let Order::Go = channel.recv_within(task.word_patience())? else { return Ok(()) };
     let stopwatch = Stopwatch::start();
-    let mut writing_ns = 0;
-    if let Some(source) = &mut source {
-        let is_enough = write(channel, source)?;
-        writing_ns = stopwatch.elapsed().as_nanos() as u64;
+    let mut active_ns = 0;
+    let mut is_enough = false;
+    if let Some(initiator) = &mut initiator {
+        is_enough = run(channel, task, initiator, target.as_mut())?;
+        active_ns = stopwatch.elapsed().as_nanos() as u64;
         if !is_enough {
-            channel.send(State { messages: source.messages, end: None })?;
-            while !matches!(channel.recv_at_last()?, Order::Enough) {}
+            channel.send(State { messages: initiator.messages, end: None })?;
         }
-    } else {
-        while !matches!(channel.recv_at_last()?, Order::Enough) {}
     }
-    let end = Some(End { usage: stopwatch.usage(), writing_ns });
-    channel.send(State { messages: source.map_or(0, |source| source.messages), end })?;
-    if let Some(sink) = sink {
-        let messages = channel.recv_within(task.word_patience())?;
-        if task.alter_byte {
-            sink.alter(task);
+    while !is_enough {
+        is_enough = recv(channel, target.as_mut(), GLANCE)?;
+    }
+    if let Some(initiator) = &initiator {
+        initiator.check()?;
+    }
+    let end = Some(End { usage: stopwatch.usage(), active_ns });
+    channel.send(State { messages: initiator.map_or(0, |initiator| initiator.messages), end })?;
+    if let Some(mut target) = target {
+        let messages = count(channel, &mut target, task)?;
+        if task.alter_byte && task.operation == Operation::Write {
+            target.alter(task);
         }
-        sink.check(task, messages)?;
+        target.check(task, messages)?;
         channel.send(())?;
     }
     Ok(())
 }
 
-/// Writes until everything is written or the client is done, and reports progress. Returns whether
-/// the client ended it. All messages have arrived then.
-fn write(channel: &Channel, source: &mut Source) -> Result<bool> {
+/// Initiates operations until all are complete or the client is done, and reports progress. Returns
+/// whether the client ended it. All operations are complete then.
+fn run(
+    channel: &Channel,
+    task: &Task,
+    initiator: &mut Initiator,
+    mut target: Option<&mut Target>,
+) -> Result<bool> {
     let (mut told, mut looked) = (Instant::now(), Instant::now());
-    while !source.is_done() {
-        source.go_on()?;
-        if looked.elapsed() > LOOK_EVERY {
+    while !initiator.is_done() {
+        initiator.go_on()?;
+        if task.is_received() || looked.elapsed() > LOOK_EVERY {
             looked = Instant::now();
-            if let Some(Order::Enough) = channel.recv_for(Duration::ZERO)? {
-                source.end()?;
+            if recv(channel, target.as_deref_mut(), Duration::ZERO)? {
+                initiator.end()?;
                 return Ok(true);
             }
         }
         if told.elapsed() > NEWS {
             told = Instant::now();
-            channel.send(State { messages: source.messages, end: None })?;
+            channel.send(State { messages: initiator.messages, end: None })?;
         }
     }
     Ok(false)
+}
+
+/// Receives one message of the test or of the client. Returns whether the client has had enough.
+fn recv(channel: &Channel, target: Option<&mut Target>, patience: Duration) -> Result<bool> {
+    match (channel.recv_either(patience), target) {
+        (Ok(Received::Message(Order::Enough)), _) => Ok(true),
+        (Ok(Received::Bytes(bytes)), Some(target)) => target.take(&bytes).map(|()| false),
+        (Ok(other), _) => bail!("the client sends {other:?} in the middle of a test"),
+        (Err(error), _) if exit::is_timeout(&error) => Ok(false),
+        (Err(error), _) => Err(error),
+    }
+}
+
+/// Receives the number of the client's operations, and the messages before it.
+fn count(channel: &Channel, target: &mut Target, task: &Task) -> Result<u64> {
+    loop {
+        match channel.recv_either(task.word_patience())? {
+            Received::Message(count) => return Ok(count),
+            Received::Bytes(bytes) => target.take(&bytes)?,
+        }
+    }
 }
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);

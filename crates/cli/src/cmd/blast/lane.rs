@@ -1,146 +1,208 @@
-//! One direction of a blast: the writer and the target. Either side can be both.
+//! One direction of a blast: the initiator of the operations, and their target. Either side can be
+//! both.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
-use farreach::{Engine, Grant, GrantToken, PageMap, RemoteSlice, Rights, Shared, Transfer};
+use anyhow::{Context, Result, bail};
+use farreach::{Engine, Grant, GrantToken, Rights};
 
-use super::Task;
+use super::{Operation, Task};
 use crate::exit::{Exit, Failure};
-use crate::measure::{Pattern, Stopwatch};
+use crate::measure::{self, Pattern, Stopwatch};
 use crate::registered;
 use crate::session::Channel;
-use crate::stream::{Flow, Stream};
+use crate::stream::{Flow, Messages, Places, Reads, Stream, Writes};
 
-/// Memory that is written to.
+/// The target: memory that is written to or read, or the receiver of messages.
 #[derive(Debug)]
-pub(super) struct Sink {
-    memory: Grant,
+pub(super) enum Target {
+    Memory(Grant),
+    Inbox(Inbox),
 }
 
-impl Sink {
-    pub(super) fn open(engine: &Engine, channel: &Channel, task: &Task) -> Result<Self> {
-        let slice = registered::allocate(engine, task.message_bytes as usize * task.depth)?;
-        Ok(Self { memory: registered::grant(&channel.peer, slice, Rights::WRITE)? })
-    }
+/// Checks messages as they arrive.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    expected: Vec<u8>,
+    received: u64,
+}
 
-    pub(super) fn token(&self) -> GrantToken {
-        self.memory.token()
-    }
-
-    /// Alters one byte.
-    pub(super) fn alter(&self, task: &Task) {
-        let (mut byte, middle) = ([0], task.message_bytes as usize / 2);
-        self.memory.read_at(middle, &mut byte);
-        self.memory.write_at(middle, &[byte[0] ^ 1]);
-    }
-
-    /// Checks the contents after `messages` writes to consecutive places.
-    pub(super) fn check(self, task: &Task, messages: u64) -> Result<()> {
-        let memory = self.memory.revoke(task.patience())?;
-        let len = task.message_bytes as usize;
-        let (mut pattern, mut found) = (Pattern::new(task.seed, len), vec![0; len]);
-        for place in 0..task.depth.min(messages as usize) {
-            memory.read_at(place * len, &mut found);
-            pattern.check(0, &found).map_err(|failure| Failure {
-                error: format!("what lies at place {place} is not what was written there"),
-                exit: Exit::Mismatch,
-                ..failure
-            })?;
+impl Target {
+    /// Opens the target, with one byte altered on request.
+    pub(super) fn open(engine: &Engine, channel: &Channel, task: &Task, is_altered: bool) -> Result<Self> {
+        let mut contents = task.contents();
+        if is_altered {
+            contents[task.message_bytes as usize / 2] ^= 1;
         }
+        let rights = match task.operation {
+            Operation::Send => return Ok(Self::Inbox(Inbox { expected: contents, received: 0 })),
+            Operation::Write => Rights::WRITE,
+            Operation::Read => Rights::READ,
+        };
+        let mut slice = registered::allocate(engine, task.message_bytes as usize * task.depth)?;
+        if task.operation == Operation::Read {
+            slice.chunks_exact_mut(contents.len()).for_each(|place| place.copy_from_slice(&contents));
+        }
+        Ok(Self::Memory(registered::grant(&channel.peer, slice, rights)?))
+    }
+
+    pub(super) fn token(&self) -> Option<GrantToken> {
+        match self {
+            Self::Memory(memory) => Some(memory.token()),
+            Self::Inbox(_) => None,
+        }
+    }
+
+    /// Alters one byte of the memory.
+    pub(super) fn alter(&self, task: &Task) {
+        let Self::Memory(memory) = self else { return };
+        let (mut byte, middle) = ([0], task.message_bytes as usize / 2);
+        memory.read_at(middle, &mut byte);
+        memory.write_at(middle, &[byte[0] ^ 1]);
+    }
+
+    /// Checks a message of the test.
+    pub(super) fn take(&mut self, message: &[u8]) -> Result<()> {
+        let Self::Inbox(inbox) = self else { bail!("the other side sends messages in a test of memory") };
+        let number = inbox.received;
+        measure::compare(&inbox.expected, message, || format!("message {number} differs"))?;
+        inbox.received += 1;
         Ok(())
     }
+
+    /// Checks the final contents after this many operations.
+    pub(super) fn check(self, task: &Task, messages: u64) -> Result<()> {
+        match self {
+            Self::Memory(memory) => {
+                let memory = memory.revoke(task.patience())?;
+                if task.operation == Operation::Read {
+                    // The initiator has checked the bytes that it read.
+                    return Ok(());
+                }
+                let (expected, mut found) = (task.contents(), vec![0; task.message_bytes as usize]);
+                for place in 0..task.depth.min(messages as usize) {
+                    memory.read_at(place * found.len(), &mut found);
+                    measure::compare(&expected, &found, || {
+                        format!("the bytes at place {place} are not those that were written")
+                    })?;
+                }
+                Ok(())
+            }
+            Self::Inbox(inbox) if inbox.received == messages => Ok(()),
+            Self::Inbox(inbox) => Err(Failure::new(
+                Exit::Mismatch,
+                format!("{} of {messages} messages have arrived", inbox.received),
+            )
+            .into()),
+        }
+    }
 }
 
-/// Writes to consecutive places in a cycle.
+/// Posts operations on consecutive places in a cycle, or sends messages.
 #[derive(Debug)]
-pub(super) struct Source {
-    writes: Writes,
+pub(super) struct Initiator {
+    operations: Operations,
+    /// The bytes of each operation.
+    contents: Vec<u8>,
     flow: Flow,
     left: Option<u64>,
     pub(super) messages: u64,
-    /// When the last message had arrived.
+    /// When the last operation completed.
     last: Instant,
 }
 
 #[derive(Debug)]
-struct Writes {
-    channel: Channel,
-    source: Shared,
-    map: PageMap,
-    places: Vec<RemoteSlice>,
-    next: usize,
-    patience: Duration,
-    under_way: VecDeque<Transfer>,
+enum Operations {
+    Writes(Writes),
+    Reads(Reads),
+    Messages(Messages),
 }
 
-impl Source {
-    /// Prepares writes to the other side's memory, with one byte altered on request.
+impl Operations {
+    fn stream(&mut self) -> &mut dyn Stream {
+        match self {
+            Self::Writes(writes) => writes,
+            Self::Reads(reads) => reads,
+            Self::Messages(messages) => messages,
+        }
+    }
+}
+
+impl Initiator {
+    /// Prepares operations on the other side's memory, or messages to it, with one byte altered on
+    /// request.
     pub(super) fn open(
         engine: &Engine,
         channel: &Channel,
         task: &Task,
-        memory: GrantToken,
-        is_spoilt: bool,
+        memory: Option<GrantToken>,
+        is_altered: bool,
     ) -> Result<Self> {
-        let len = task.message_bytes;
-        let memory = channel.peer.remote(memory).wait(task.patience())?;
-        let places =
-            (0..task.depth as u64).filter_map(|place| memory.get(place * len..(place + 1) * len)).collect();
-        let mut source = registered::allocate(engine, len as usize)?;
-        source.copy_from_slice(Pattern::new(task.seed, len as usize).stamped(0));
-        if is_spoilt {
-            source[len as usize / 2] ^= 1;
+        let (len, peer, patience) = (task.message_bytes, channel.peer.clone(), task.patience());
+        let places = || {
+            let memory = memory.context("the other side grants no memory")?;
+            let memory = peer.remote(memory).wait(patience)?;
+            anyhow::Ok(Places::new(&memory, len, task.depth as u64))
+        };
+        let mut contents = task.contents();
+        if is_altered {
+            contents[len as usize / 2] ^= 1;
         }
-        let (source, map) = (source.share(), PageMap::of(len).first(1));
-        let (patience, under_way) = (task.patience(), VecDeque::new());
-        let writes = Writes { channel: channel.clone(), source, map, places, next: 0, patience, under_way };
-        Ok(Self { writes, flow: Flow::new(task.depth), left: task.count, messages: 0, last: Instant::now() })
+        let operations = match task.operation {
+            Operation::Send => Operations::Messages(Messages::new(peer, contents.clone(), patience)),
+            Operation::Write => {
+                let places = places()?;
+                let mut source = registered::allocate(engine, contents.len())?;
+                source.copy_from_slice(&contents);
+                Operations::Writes(Writes::new(peer, source, places, None, patience))
+            }
+            Operation::Read => {
+                let places = places()?;
+                Operations::Reads(Reads::open(engine, peer, places, len as usize, task.depth, patience)?)
+            }
+        };
+        let flow = Flow::new(task.depth);
+        Ok(Self { operations, contents, flow, left: task.count, messages: 0, last: Instant::now() })
     }
 
-    /// Returns whether all requested messages are written.
+    /// Returns whether all requested operations are complete.
     pub(super) fn is_done(&self) -> bool {
         self.left == Some(0)
     }
 
-    /// Completes one more message.
+    /// Completes one more operation.
     pub(super) fn go_on(&mut self) -> Result<()> {
-        self.flow.turn_within(&mut self.writes, self.left.unwrap_or(u64::MAX))?;
-        self.count();
+        self.flow.turn_within(self.operations.stream(), self.left.unwrap_or(u64::MAX))?;
+        self.last = Instant::now();
+        self.messages += 1;
+        self.left = self.left.map(|left| left.saturating_sub(1));
         Ok(())
     }
 
     /// Waits for everything in flight.
     pub(super) fn end(&mut self) -> Result<()> {
-        self.messages += self.flow.end(&mut self.writes)?;
+        self.messages += self.flow.end(self.operations.stream())?;
         Ok(())
     }
 
-    /// Returns when the last message had arrived, by a stopwatch that was started before the first.
+    /// Checks the bytes of the last reads. The target of writes and messages checks those.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        let Operations::Reads(reads) = &self.operations else { return Ok(()) };
+        for found in reads.last(self.messages) {
+            measure::compare(&self.contents, found, || "the bytes that were read are wrong".to_owned())?;
+        }
+        Ok(())
+    }
+
+    /// Returns when the last operation completed, by a stopwatch that was started before the first.
     pub(super) fn last_at(&self, stopwatch: &Stopwatch) -> Duration {
         stopwatch.elapsed().saturating_sub(self.last.elapsed())
     }
-
-    fn count(&mut self) {
-        self.last = Instant::now();
-        self.messages += 1;
-        self.left = self.left.map(|left| left.saturating_sub(1));
-    }
 }
 
-impl Stream for Writes {
-    fn post(&mut self) -> Result<()> {
-        let place = &self.places[self.next];
-        self.next = (self.next + 1) % self.places.len();
-        self.under_way.push_back(self.channel.peer.write_pages(self.source.clone(), &self.map, place, None));
-        Ok(())
-    }
-
-    fn complete(&mut self) -> Result<()> {
-        if let Some(mut transfer) = self.under_way.pop_front() {
-            transfer.wait(self.patience)?;
-        }
-        Ok(())
+impl Task {
+    /// Returns the bytes of each message.
+    fn contents(&self) -> Vec<u8> {
+        Pattern::new(self.seed, self.message_bytes as usize).stamped(0).to_vec()
     }
 }

@@ -1,4 +1,4 @@
-//! `farreach blast`: writes without a pause, and measures the rate.
+//! `farreach blast`: writes, reads or sends without a pause, and measures the rate.
 
 mod agent;
 mod client;
@@ -16,6 +16,7 @@ use crate::args::ClientArgs;
 use crate::exit::{Exit, Failure};
 use crate::measure::Usage;
 use crate::rails::Tuning;
+use crate::session::{MESSAGE_MAX, MESSAGES, Rules};
 use crate::units::{self, parse};
 use crate::{session, terminal};
 
@@ -25,15 +26,19 @@ pub(crate) use agent::serve;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct BlastArgs {
+    /// What to do without a pause: write (into memory), read or send (messages)
+    #[arg(long, value_name = "OP", default_value = "write", hide_possible_values = true)]
+    op: Operation,
+
     /// Bytes of a message
     #[arg(short, long, value_name = "BYTES", default_value = "1M", value_parser = parse::size_of)]
     size: u64,
 
-    /// How long to write
+    /// How long to measure
     #[arg(short = 'D', long, value_name = "SECONDS", default_value = "10", value_parser = parse::seconds_of)]
     seconds: Duration,
 
-    /// Write so many messages each way, instead of -D
+    /// Measure so many messages each way, instead of -D
     #[arg(short = 'n', long, value_name = "N", value_parser = value_parser!(u64).range(1..), conflicts_with = "seconds")]
     count: Option<u64>,
 
@@ -41,11 +46,11 @@ pub(crate) struct BlastArgs {
     #[arg(long, value_name = "N", default_value_t = 16)]
     depth: usize,
 
-    /// Write both ways at once
+    /// Both sides at once
     #[arg(short, long, conflicts_with = "reverse")]
     bidirectional: bool,
 
-    /// Let the server write to here
+    /// The server writes, reads or sends, instead of the client
     #[arg(short, long)]
     reverse: bool,
 
@@ -71,13 +76,28 @@ Examples:
   farreach blast storage-7 -b -s 64K         both ways at once
   farreach blast storage-7 -r -D 60          from the server, for a minute
   farreach blast storage-7 -s 8 --depth 128  how many small ones
+  farreach blast storage-7 --op read         reads of the server's memory
   farreach blast storage-7 --json -i 1       a line of JSON each second
 
-A message counts when its bytes are at the other side.
+A write or a message counts when its bytes are at the other side, a read when
+they are here.
 Exit code: 0 if all went well, 4 peer lost (what was measured until then is
 printed), 5 bytes are wrong at the end.";
 
-/// Who writes.
+/// What is done without a pause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Operation {
+    /// Writes into the other side's memory
+    Write,
+    /// Reads of the other side's memory
+    Read,
+    /// Messages
+    Send,
+}
+
+/// Where the bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -87,19 +107,10 @@ pub(crate) enum Direction {
     BothWays,
 }
 
-impl Direction {
-    fn client_writes(self) -> bool {
-        self != Self::FromServer
-    }
-
-    fn server_writes(self) -> bool {
-        self != Self::ToServer
-    }
-}
-
 /// The parameters for the agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Task {
+    operation: Operation,
     direction: Direction,
     message_bytes: u64,
     depth: usize,
@@ -109,6 +120,26 @@ pub(crate) struct Task {
 }
 
 impl Task {
+    fn client_initiates(&self) -> bool {
+        self.initiates(Direction::ToServer, Direction::FromServer)
+    }
+
+    fn server_initiates(&self) -> bool {
+        self.initiates(Direction::FromServer, Direction::ToServer)
+    }
+
+    /// Returns whether the side initiates from which bytes go `away`, and to which they come
+    /// `back`.
+    fn initiates(&self, away: Direction, back: Direction) -> bool {
+        let own = if self.operation == Operation::Read { back } else { away };
+        self.direction == own || self.direction == Direction::BothWays
+    }
+
+    /// Returns whether the target receives each message. Memory needs nobody.
+    fn is_received(&self) -> bool {
+        self.operation == Operation::Send
+    }
+
     /// Returns how long everything in flight may take.
     fn patience(&self) -> Duration {
         session::patience(self.message_bytes.saturating_mul(self.depth as u64))
@@ -121,7 +152,7 @@ impl Task {
     }
 }
 
-/// The memory that the other side may write to, if it writes.
+/// The memory that the other side may write to or read, if it does.
 #[derive(Debug, Serialize, Deserialize)]
 struct Ends {
     memory: Option<GrantToken>,
@@ -137,7 +168,7 @@ enum Order {
 /// A message of an agent to its client, several times a second and at the end.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct State {
-    /// Messages of the agent that have arrived at the client.
+    /// Operations of the agent that are complete.
     messages: u64,
     /// Set in the last message.
     end: Option<End>,
@@ -147,9 +178,9 @@ struct State {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct End {
     usage: Usage,
-    /// The time from the agent's first message to the arrival of its last one. It may end before or
-    /// after the client's.
-    writing_ns: u64,
+    /// The time from the agent's first operation to the completion of its last one. It may end
+    /// before or after the client's.
+    active_ns: u64,
 }
 
 /// The interval of progress messages.
@@ -195,6 +226,10 @@ fn check(args: &BlastArgs) -> Result<(), Failure> {
     if !(1..=4096).contains(&args.depth) {
         return wrong(format!("--depth {}", args.depth), "1 to 4096 messages are under way".to_owned());
     }
+    if args.op == Operation::Send && args.size > MESSAGE_MAX as u64 {
+        let cause = format!("a message has at most {} here", units::size(MESSAGE_MAX as u64));
+        return wrong(format!("--op send -s {}", units::size(args.size)), cause);
+    }
     let memory = args.size.saturating_mul(args.depth as u64);
     if memory > MEMORY_MAX {
         let cause =
@@ -205,9 +240,28 @@ fn check(args: &BlastArgs) -> Result<(), Failure> {
 }
 
 fn direction(args: &BlastArgs) -> Direction {
+    let is_read = args.op == Operation::Read;
     match (args.bidirectional, args.reverse) {
         (true, _) => Direction::BothWays,
-        (_, true) => Direction::FromServer,
+        // The bytes of a read go to its initiator.
+        (_, is_reverse) if is_reverse != is_read => Direction::FromServer,
         _ => Direction::ToServer,
     }
+}
+
+/// Returns the configuration of the session. For messages, each side has twice as many slots as
+/// messages in flight, within the usual number.
+fn rules(args: &BlastArgs) -> Rules {
+    let depth = args.depth.max(16);
+    let rules = Rules { depth, tuning: args.tuning, ..Rules::default() };
+    match args.op {
+        Operation::Send => {
+            Rules { messages: slots(args.depth), message_bytes_max: (args.size as usize).max(4096), ..rules }
+        }
+        Operation::Write | Operation::Read => rules,
+    }
+}
+
+fn slots(depth: usize) -> u32 {
+    (2 * depth).clamp(16, MESSAGES as usize) as u32
 }

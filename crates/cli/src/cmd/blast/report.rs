@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Direction, Task};
+use super::{Direction, Operation, Task};
 use crate::report::{Head, Processors, Told};
 use crate::show::paint::Paint;
 use crate::show::sparkline::Sparkline;
@@ -15,10 +15,11 @@ use crate::{terminal, units};
 pub(crate) struct BlastReport {
     #[serde(flatten)]
     pub(crate) head: Head,
+    pub(crate) operation: Operation,
     pub(crate) direction: Direction,
     pub(crate) message_bytes: u64,
     pub(crate) depth: usize,
-    /// The longer one, where both sides have written.
+    /// The longer one, where both sides initiated operations.
     pub(crate) elapsed_ns: u64,
     pub(crate) to_server: Option<Totals>,
     pub(crate) from_server: Option<Totals>,
@@ -37,6 +38,7 @@ impl BlastReport {
     pub(super) fn new(head: Head, task: &Task) -> Self {
         Self {
             head,
+            operation: task.operation,
             direction: task.direction,
             message_bytes: task.message_bytes,
             depth: task.depth,
@@ -50,11 +52,16 @@ impl BlastReport {
         }
     }
 
-    /// Records the messages of each side, and their times.
+    /// Records the operations that each side initiated, and their times.
     pub(super) fn sum_up(&mut self, task: &Task, client: (u64, Duration), server: (u64, Duration)) {
         let totals = |(messages, elapsed)| Totals::new(messages, task.message_bytes, elapsed);
-        self.to_server = task.direction.client_writes().then(|| totals(client));
-        self.from_server = task.direction.server_writes().then(|| totals(server));
+        let client = task.client_initiates().then(|| totals(client));
+        let server = task.server_initiates().then(|| totals(server));
+        (self.to_server, self.from_server) = match task.operation {
+            // The bytes of a read go to its initiator.
+            Operation::Read => (server, client),
+            Operation::Write | Operation::Send => (client, server),
+        };
         let ways = [self.to_server, self.from_server];
         self.elapsed_ns = ways.iter().flatten().map(|way| way.elapsed_ns).max().unwrap_or(0);
     }
@@ -64,7 +71,7 @@ impl BlastReport {
 #[derive(Debug, Clone, Copy, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Totals {
-    /// By the clock of who wrote: until the last message was at the other side.
+    /// By the clock of the initiator, until its last operation was complete.
     pub(crate) elapsed_ns: u64,
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
@@ -95,7 +102,12 @@ pub(super) fn text(report: &BlastReport, width: Option<u16>) -> String {
         report.depth,
         units::duration(report.elapsed_ns as f64)
     );
-    text.push_str(&terminal::folded("writes     ", &what, width));
+    let label = match report.operation {
+        Operation::Write => "writes     ",
+        Operation::Read => "reads      ",
+        Operation::Send => "sends      ",
+    };
+    text.push_str(&terminal::folded(label, &what, width));
     for (way, totals) in [("to server ", report.to_server), ("to client ", report.from_server)] {
         let Some(totals) = totals else { continue };
         let rate = format!(
@@ -140,6 +152,7 @@ mod tests {
     #[test]
     fn a_test_that_ended_early_tells_its_figures_and_why_they_are_few() {
         let task = Task {
+            operation: Operation::Write,
             direction: Direction::BothWays,
             message_bytes: 1 << 20,
             depth: 16,

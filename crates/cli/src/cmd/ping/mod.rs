@@ -108,9 +108,6 @@ struct Enough {
 const WARM_UP: u64 = 100;
 const WARM_UP_TIME: Duration = Duration::from_millis(200);
 
-/// The library holds a whole message until it is received.
-const MESSAGE_MAX: usize = 1 << 20;
-
 /// Both sides allocate memory for each size.
 const SIZE_MAX: usize = 1 << 30;
 
@@ -130,7 +127,7 @@ pub(crate) fn run(args: &PingArgs) -> Result<Exit> {
 
 fn check(args: &PingArgs) -> Result<(), Failure> {
     let (max, fix) = match args.op {
-        Operation::Send => (MESSAGE_MAX, "measure longer ones with --op write or --op read"),
+        Operation::Send => (session::MESSAGE_MAX, "measure longer ones with --op write or --op read"),
         Operation::Write | Operation::Read => (SIZE_MAX, "measure them with `farreach blast`"),
     };
     let wrong = args.sizes.bytes().iter().find(|size| !(1..=max as u64).contains(*size));

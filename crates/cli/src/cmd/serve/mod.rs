@@ -7,8 +7,9 @@ mod agents;
 mod refusal;
 mod scout;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{AddrParseError, IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::thread;
 use std::time::Duration;
 
@@ -33,9 +34,9 @@ pub(crate) struct ServeArgs {
     #[arg(short, long, value_name = "PORT", default_value_t = PeerAddress::DEFAULT_PORT)]
     port: u16,
 
-    /// Listen on this address only
-    #[arg(short, long, value_name = "ADDRESS")]
-    listen: Option<IpAddr>,
+    /// Listen on this address only. A port after it is used instead of -p
+    #[arg(short, long, value_name = "ADDRESS[:PORT]")]
+    listen: Option<ListenAddress>,
 
     #[command(flatten)]
     rails: RailArgs,
@@ -83,11 +84,30 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     Ok(exit)
 }
 
+/// The value of `--listen`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ListenAddress {
+    ip: IpAddr,
+    port: Option<u16>,
+}
+
+impl FromStr for ListenAddress {
+    type Err = AddrParseError;
+
+    fn from_str(text: &str) -> Result<Self, AddrParseError> {
+        match text.parse::<SocketAddr>() {
+            Ok(address) => Ok(Self { ip: address.ip(), port: Some(address.port()) }),
+            Err(_) => Ok(Self { ip: text.parse()?, port: None }),
+        }
+    }
+}
+
 fn listen(args: &ServeArgs) -> Result<TcpListener, Failure> {
+    let port = args.listen.and_then(|address| address.port).unwrap_or(args.port);
     let addresses: Vec<SocketAddr> = match args.listen {
-        Some(ip) => vec![(ip, args.port).into()],
+        Some(address) => vec![(address.ip, port).into()],
         // The first address serves both families, if the kernel has IPv6.
-        None => vec![(Ipv6Addr::UNSPECIFIED, args.port).into(), (Ipv4Addr::UNSPECIFIED, args.port).into()],
+        None => vec![(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()],
     };
     let listener = TcpListener::bind(&addresses[..]).and_then(|listener| {
         listener.set_nonblocking(true)?;
@@ -96,12 +116,11 @@ fn listen(args: &ServeArgs) -> Result<TcpListener, Failure> {
     listener.map_err(|error| {
         let place = args
             .listen
-            .map_or_else(|| format!("port {}", args.port), |ip| SocketAddr::new(ip, args.port).to_string());
+            .map_or_else(|| format!("port {port}"), |address| SocketAddr::new(address.ip, port).to_string());
         let failure = Failure::new(Exit::Failed, format!("listen on {place}")).cause(error.to_string());
         match error.kind() {
             std::io::ErrorKind::AddrInUse => failure.fix(format!(
-                "another one listens there (ss -tlnp sport = :{}): end it, or give another port with -p",
-                args.port
+                "another one listens there (ss -tlnp sport = :{port}): end it, or give another port with -p"
             )),
             std::io::ErrorKind::PermissionDenied => {
                 failure.fix("ports below 1024 are root's: give another one with -p")
@@ -180,6 +199,16 @@ mod tests {
     use super::*;
 
     /// If another process has the IPv6 port, the server listens on IPv4 only.
+    #[test]
+    fn an_address_to_listen_on_may_have_a_port() {
+        let parsed = |text: &str| text.parse::<ListenAddress>().map(|it| (it.ip.to_string(), it.port));
+        assert_eq!(parsed("192.0.2.1"), Ok(("192.0.2.1".to_owned(), None)));
+        assert_eq!(parsed("192.0.2.1:7777"), Ok(("192.0.2.1".to_owned(), Some(7777))));
+        assert_eq!(parsed("::1"), Ok(("::1".to_owned(), None)));
+        assert_eq!(parsed("[::1]:7777"), Ok(("::1".to_owned(), Some(7777))));
+        assert!(parsed("storage-7").is_err() && parsed("192.0.2.1:").is_err());
+    }
+
     #[test]
     fn it_says_of_which_addresses_it_has_all() {
         for (address, told) in [

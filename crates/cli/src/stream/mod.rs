@@ -1,10 +1,14 @@
 //! Runs many operations of one kind, with a given number in flight.
 
+mod engine;
+
 use std::collections::VecDeque;
 use std::time::Instant;
 
 use anyhow::Result;
 use hdrhistogram::Histogram;
+
+pub(crate) use engine::{Messages, Places, Reads, Writes};
 
 /// Operations of one kind, posted repeatedly.
 pub(crate) trait Stream {
