@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use farreach::{Peer, Slice};
 use farreach_verbs::Error;
+use farreach_verbs::ah::AddressHandle;
 use farreach_verbs::cq::{self, CompletionQueue, CompletionQueueBuilder, Success, WorkKind};
 use farreach_verbs::mr::AccessFlags;
 use farreach_verbs::port::Mtu;
 use farreach_verbs::qp::state::PeerAddress;
-use farreach_verbs::qp::{QueuePair, QueuePairBuilder, SendOperations};
+use farreach_verbs::qp::{QueuePair, QueuePairBuilder, QueuePairType, SendOperations};
 use farreach_verbs::wr::{Buffers, RecvRequest, RegionPart, SendRequest};
 
 use super::card::Card;
@@ -22,7 +23,7 @@ use crate::session::Wait;
 /// coming.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Receive requests: no test has more in flight.
+/// Receive requests of a test that posts them itself: one at a time.
 const RECEIVES: u32 = 1;
 
 /// The requirements of a test on its queue pairs.
@@ -32,6 +33,8 @@ pub(crate) struct LinkRules {
     pub(crate) count: usize,
     /// Work requests in flight on each.
     pub(crate) depth: u32,
+    /// Receive requests that are posted before the peer can send. `None` if the test posts its own.
+    pub(crate) receives: Option<Receives>,
     /// The access rights of the peer.
     pub(crate) access: AccessFlags,
     /// Operations that have to be declared when a queue pair is created.
@@ -40,16 +43,32 @@ pub(crate) struct LinkRules {
     pub(crate) wait: Wait,
 }
 
+/// Receive requests of one length.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Receives {
+    pub(crate) count: u32,
+    pub(crate) len: usize,
+}
+
 /// One end of a connection.
 #[derive(Debug)]
 pub(crate) struct Link {
     qp: QueuePair,
     cq: CompletionQueue,
     own: PeerAddress,
+    /// The destination of datagrams.
+    destination: Option<Destination>,
     wait: cq::Wait,
     /// Needed to detect that the peer is lost.
     peer: Peer,
     card: String,
+}
+
+#[derive(Debug)]
+struct Destination {
+    ah: AddressHandle,
+    qp_num: u32,
+    qkey: u32,
 }
 
 /// A work request that completed with success.
@@ -61,7 +80,7 @@ pub(crate) struct Done {
 }
 
 /// Returns the path MTU of a connection: the port's, or a smaller one on request.
-fn path_mtu(card: &Card, args: &QueuePairArgs) -> Result<Mtu, Failure> {
+pub(super) fn path_mtu(card: &Card, args: &QueuePairArgs) -> Result<Mtu, Failure> {
     let active = card.parameters.mtu;
     match args.mtu() {
         Some(wanted) if wanted.bytes() > active.bytes() => {
@@ -81,14 +100,15 @@ impl Link {
         parameters.access = rules.access;
         parameters.mtu = path_mtu(card, &rules.queue_pair)?;
         let inline = rules.queue_pair.inline_bytes;
+        let receives = rules.receives.map_or(RECEIVES, |receives| receives.count);
         let open = || {
             let channel = card.context.create_comp_channel()?;
             let cq =
-                CompletionQueueBuilder::new(rules.depth + RECEIVES).channel(&channel).build(&card.context)?;
+                CompletionQueueBuilder::new(rules.depth + receives).channel(&channel).build(&card.context)?;
             let mut builder = QueuePairBuilder::new(rules.queue_pair.kind(), &cq, &cq)
                 .max_send_wr(rules.depth)
                 .max_inline_data(inline)
-                .max_recv_wr(RECEIVES);
+                .max_recv_wr(receives);
             if !rules.operations.is_empty() {
                 builder = builder.send_operations(rules.operations);
             }
@@ -109,7 +129,14 @@ impl Link {
             Wait::Event => cq::Wait::Event,
             Wait::Adaptive => cq::Wait::default(),
         };
-        Ok(Self { qp, cq, own, wait, peer: peer.clone(), card: card.name.clone() })
+        let (peer, name) = (peer.clone(), card.name.clone());
+        let link = Self { qp, cq, own, destination: None, wait, peer, card: name };
+        if let Some(Receives { count, len }) = rules.receives {
+            for _ in 0..count {
+                link.post_recv(card.allocate(len)?)?;
+            }
+        }
+        Ok(link)
     }
 
     /// Returns the address for the other end.
@@ -118,8 +145,29 @@ impl Link {
     }
 
     /// Connects the queue pair, so that it can send and receive.
-    pub(super) fn connect(&self, card: &Card, other: &PeerAddress) -> Result<(), Failure> {
-        self.qp.connect(&card.parameters, &self.own, other).map_err(|error| of_verbs(&error))
+    pub(super) fn connect(&mut self, card: &Card, other: &PeerAddress) -> Result<(), Failure> {
+        let connected = if self.qp.kind() == QueuePairType::Ud {
+            self.activate(card, other)
+        } else {
+            self.qp.connect(&card.parameters, &self.own, other)
+        };
+        connected.map_err(|error| of_verbs(&error))
+    }
+
+    /// Makes a queue pair for datagrams ready.
+    fn activate(&mut self, card: &Card, other: &PeerAddress) -> Result<(), Error> {
+        self.qp.activate(&card.parameters, &self.own)?;
+        let ah = card.pd.create_ah(&card.parameters.address_of(other))?;
+        self.destination = Some(Destination { ah, qp_num: other.qp_num, qkey: other.qkey });
+        Ok(())
+    }
+
+    /// Adds the destination to a message, if this link has datagrams.
+    pub(super) fn addressed(&self, request: SendRequest) -> SendRequest {
+        match &self.destination {
+            Some(to) => request.to(&to.ah, to.qp_num, to.qkey),
+            None => request,
+        }
     }
 
     /// Posts a work request. The caller has to wait for its completion.
@@ -151,17 +199,9 @@ impl Link {
     /// Waits for the next completion.
     pub(crate) fn complete(&self) -> Result<Done, Failure> {
         let deadline = Instant::now() + PATIENCE;
-        let mut poller = self.cq.poller();
         loop {
-            let glance = Instant::now() + GLANCE;
-            let mut completions = poller.wait(self.wait, Some(glance)).map_err(|error| of_verbs(&error))?;
-            if let Some(completion) = completions.next() {
-                let outcome = completion.outcome();
-                let success = outcome.map_err(|failure| of_completion(&self.card, failure))?;
-                return Ok(Done { kind: completion.kind(), success, buffers: completion.into_buffers() });
-            }
-            if let Some(reason) = self.peer.lost() {
-                return Err(exit::lost(reason));
+            if let Some(done) = self.complete_within(GLANCE)? {
+                return Ok(done);
             }
             if Instant::now() >= deadline {
                 return Err(Failure::new(
@@ -171,6 +211,22 @@ impl Link {
                 .cause(format!("{PATIENCE:?} have passed, and the peer is there"))
                 .fix("see the server's log, and what both cards count (rdma statistic)"));
             }
+        }
+    }
+
+    /// Waits for the next completion. Returns `None` after this time.
+    pub(super) fn complete_within(&self, time: Duration) -> Result<Option<Done>, Failure> {
+        let mut poller = self.cq.poller();
+        let deadline = Instant::now() + time;
+        let mut completions = poller.wait(self.wait, Some(deadline)).map_err(|error| of_verbs(&error))?;
+        if let Some(completion) = completions.next() {
+            let outcome = completion.outcome();
+            let success = outcome.map_err(|failure| of_completion(&self.card, failure))?;
+            return Ok(Some(Done { kind: completion.kind(), success, buffers: completion.into_buffers() }));
+        }
+        match self.peer.lost() {
+            Some(reason) => Err(exit::lost(reason)),
+            None => Ok(None),
         }
     }
 }

@@ -114,10 +114,10 @@ pub(crate) fn call(
 ) -> Result<Called> {
     let prepared = prepare_call(cards, channel, rules);
     channel.send(prepared.as_ref().map(|(proposal, ..)| proposal))?;
-    let (_, card, links) = prepared?;
+    let (_, card, mut links) = prepared?;
     let offer: Result<Offer, Failure> = channel.recv()?;
     let offer = offer.map_err(of_the_other_side)?;
-    connect(&card, &links, &offer.ends)?;
+    connect(&card, &mut links, &offer.ends)?;
     channel.send(Answer { ends: ends(&links) })?;
     let Ready = channel.recv()?;
     let (memory, has_atomics) = (offer.memory.into(), offer.has_atomics && card.has_atomics());
@@ -151,9 +151,9 @@ pub(crate) fn receive(
         ends: ends(links),
         memory: memory.remote().into(),
     }))?;
-    let (card, memory, links) = prepared?;
+    let (card, memory, mut links) = prepared?;
     let answer: Answer = channel.recv()?;
-    connect(&card, &links, &answer.ends)?;
+    connect(&card, &mut links, &answer.ends)?;
     channel.send(Ready)?;
     Ok(Received { links, memory })
 }
@@ -183,7 +183,7 @@ fn ends(links: &[Link]) -> Vec<End> {
     links.iter().map(|link| End::of(&link.address())).collect()
 }
 
-fn connect(card: &Card, links: &[Link], others: &[End]) -> Result<(), Failure> {
+fn connect(card: &Card, links: &mut [Link], others: &[End]) -> Result<(), Failure> {
     let garbled = |cause: &str| {
         Failure::new(Exit::Failed, "the other side's queue pairs make no sense")
             .cause(cause)
@@ -192,7 +192,7 @@ fn connect(card: &Card, links: &[Link], others: &[End]) -> Result<(), Failure> {
     if links.len() != others.len() {
         return Err(garbled(&format!("it has {}, and this side {}", others.len(), links.len())));
     }
-    for (link, other) in links.iter().zip(others) {
+    for (link, other) in links.iter_mut().zip(others) {
         let other = other.address().ok_or_else(|| garbled("an address is none"))?;
         link.connect(card, &other)?;
     }

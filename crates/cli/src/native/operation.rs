@@ -24,6 +24,8 @@ pub(crate) enum NativeOperation {
     Write,
     /// A plain read.
     Read,
+    /// A message.
+    Send,
 }
 
 impl NativeOperation {
@@ -34,16 +36,17 @@ impl NativeOperation {
             Self::FlushPersistent => "FLUSH to persistence",
             Self::Write => "WRITE",
             Self::Read => "READ",
+            Self::Send => "SEND",
         }
     }
 
-    /// Returns the capability that a card must report. Every card has plain writes and reads.
+    /// Returns the capability that a card must report. Every card has the plain ones.
     fn capability(self) -> DeviceCapabilities {
         match self {
             Self::AtomicWrite => DeviceCapabilities::ATOMIC_WRITE,
             Self::FlushGlobal => DeviceCapabilities::FLUSH_GLOBAL,
             Self::FlushPersistent => DeviceCapabilities::FLUSH_PERSISTENT,
-            Self::Write | Self::Read => DeviceCapabilities::empty(),
+            Self::Write | Self::Read | Self::Send => DeviceCapabilities::empty(),
         }
     }
 
@@ -52,7 +55,7 @@ impl NativeOperation {
         match self {
             Self::AtomicWrite => SendOperations::ATOMIC_WRITE,
             Self::FlushGlobal | Self::FlushPersistent => SendOperations::FLUSH | SendOperations::RDMA_WRITE,
-            Self::Write | Self::Read => SendOperations::empty(),
+            Self::Write | Self::Read | Self::Send => SendOperations::empty(),
         }
     }
 
@@ -61,15 +64,21 @@ impl NativeOperation {
         match self {
             Self::AtomicWrite | Self::Write => AccessFlags::REMOTE_WRITE,
             Self::Read => AccessFlags::REMOTE_READ,
+            Self::Send => AccessFlags::empty(),
             Self::FlushGlobal => AccessFlags::REMOTE_WRITE | AccessFlags::FLUSH_GLOBAL,
             Self::FlushPersistent => AccessFlags::REMOTE_WRITE | AccessFlags::FLUSH_PERSISTENT,
         }
     }
 
+    /// Returns whether it is one work request that any card has.
+    pub(crate) fn is_plain(self) -> bool {
+        matches!(self, Self::Write | Self::Read | Self::Send)
+    }
+
     /// Returns the number of work requests for one operation.
     pub(super) fn requests(self) -> u32 {
         match self {
-            Self::AtomicWrite | Self::Write | Self::Read => 1,
+            Self::AtomicWrite | Self::Write | Self::Read | Self::Send => 1,
             Self::FlushGlobal | Self::FlushPersistent => 2,
         }
     }
@@ -92,14 +101,14 @@ impl NativeOperation {
         let is_right = match self {
             Self::AtomicWrite => bytes == WORD,
             Self::FlushGlobal | Self::FlushPersistent => (WORD..=BYTES_MAX).contains(&bytes),
-            Self::Write | Self::Read => (1..=BYTES_MAX).contains(&bytes),
+            Self::Write | Self::Read | Self::Send => (1..=BYTES_MAX).contains(&bytes),
         };
         if is_right {
             return Ok(());
         }
         let cause = match self {
             Self::AtomicWrite => format!("it writes {WORD} bytes, no more and no less"),
-            Self::Write | Self::Read => format!("here it has 1 to {BYTES_MAX} bytes"),
+            Self::Write | Self::Read | Self::Send => format!("here it has 1 to {BYTES_MAX} bytes"),
             _ => format!("here it has {WORD} to {BYTES_MAX} bytes, of which the first {WORD} are its number"),
         };
         Err(Failure::new(Exit::Usage, format!("there is no {} of {bytes} bytes", self.name()))
@@ -108,8 +117,12 @@ impl NativeOperation {
     }
 }
 
-/// The size of an ATOMIC WRITE, and of the sequence number at the start of each other write.
+/// The size of an ATOMIC WRITE, and of the sequence number at the start of each other write and of
+/// each message.
 pub(super) const WORD: usize = size_of::<u64>();
+
+/// The value of each byte after the sequence number.
+pub(super) const FILL: u8 = 0x5a;
 
 /// An upper bound, because memory is allocated for each operation in flight.
 const BYTES_MAX: usize = 1 << 30;

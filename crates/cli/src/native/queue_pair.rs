@@ -1,6 +1,7 @@
 //! The options for queue pairs of verbs, as typed.
 
 use clap::ValueEnum;
+use farreach_verbs::ah::GRH_BYTES;
 use farreach_verbs::port::Mtu;
 use farreach_verbs::qp::QueuePairType;
 use serde::{Deserialize, Serialize};
@@ -8,21 +9,21 @@ use serde::{Deserialize, Serialize};
 /// Options of the queue pairs that a test makes beside those of the engine. Both sides are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[command(next_help_heading = "For raw-write, raw-read, atomic-write and flush")]
+#[command(next_help_heading = "For raw-write, raw-read, raw-send, atomic-write and flush")]
 pub(crate) struct QueuePairArgs {
     /// Path MTU: 256, 512, 1024, 2048 or 4096; by default the port's
     #[arg(long = "mtu", value_name = "BYTES", value_parser = mtu_of)]
     pub(crate) mtu_bytes: Option<u32>,
 
-    /// Post writes of up to so many bytes inline (raw-write)
+    /// Post up to so many bytes inline (raw-write, raw-send)
     #[arg(long = "inline", value_name = "BYTES", default_value_t = 0, hide_default_value = true)]
     pub(crate) inline_bytes: u32,
 
-    /// Post so many requests by one call (raw-write, raw-read)
+    /// Post so many requests by one call (raw-write, raw-read, raw-send)
     #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) post_list: u32,
 
-    /// Connection: rc is reliable, uc is not (raw-write)
+    /// Transport: rc is reliable; uc (raw-write, raw-send) and ud (raw-send) are not
     #[arg(long, value_name = "TYPE", default_value = "rc", hide_possible_values = true)]
     pub(crate) connection: Connection,
 }
@@ -36,6 +37,8 @@ pub(crate) enum Connection {
     Rc,
     /// Unreliable: a write is done when it was sent
     Uc,
+    /// Datagrams: unreliable, each in one packet
+    Ud,
 }
 
 impl Default for QueuePairArgs {
@@ -62,6 +65,7 @@ impl QueuePairArgs {
         let mut words = match self.connection {
             Connection::Rc => "RC",
             Connection::Uc => "UC",
+            Connection::Ud => "UD",
         }
         .to_owned();
         if let Some(mtu) = self.mtu_bytes {
@@ -76,10 +80,21 @@ impl QueuePairArgs {
         words
     }
 
+    /// Returns whether lost packets are sent again.
+    pub(crate) fn is_reliable(&self) -> bool {
+        self.connection == Connection::Rc
+    }
+
+    /// Returns the length of the header before each received message: datagrams have one.
+    pub(super) fn header_len(&self) -> usize {
+        if self.connection == Connection::Ud { GRH_BYTES } else { 0 }
+    }
+
     pub(super) fn kind(&self) -> QueuePairType {
         match self.connection {
             Connection::Rc => QueuePairType::Rc,
             Connection::Uc => QueuePairType::Uc,
+            Connection::Ud => QueuePairType::Ud,
         }
     }
 

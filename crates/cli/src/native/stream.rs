@@ -8,12 +8,13 @@ use farreach_verbs::cq::WorkKind;
 use farreach_verbs::mr::AccessFlags;
 use farreach_verbs::wr::{Flush, FlushLevel, FlushPlacement, RemoteRange, SendRequest};
 
-use super::card::Cards;
-use super::link::{Link, LinkRules};
+use super::card::{Card, Cards};
+use super::link::{Link, LinkRules, Receives, path_mtu};
 use super::meet::{Called, Received, call, receive};
 use super::memory::Memory;
-use super::operation::{NativeOperation, WORD};
+use super::operation::{FILL, NativeOperation, WORD};
 use super::queue_pair::{Connection, QueuePairArgs};
+use super::receiver::Receiver;
 use crate::exit::{Exit, Failure};
 use crate::session::{Channel, Wait};
 use crate::stream::Stream;
@@ -36,11 +37,38 @@ impl StreamRules {
         LinkRules {
             count: 1,
             depth: (self.depth as u32).saturating_mul(operation.requests()).max(1),
+            receives: None,
             access,
             operations: operation.send_operations(),
             queue_pair: self.queue_pair,
             wait: self.wait,
         }
+    }
+
+    /// Returns the requirements on the queue pairs of the side that receives messages. It has twice
+    /// as many receive requests as messages are in flight, so that it has time to post them again.
+    fn receiving_links(&self) -> LinkRules {
+        LinkRules {
+            receives: Some(Receives {
+                count: (self.depth as u32).saturating_mul(2),
+                len: self.queue_pair.header_len() + self.bytes,
+            }),
+            ..self.links(AccessFlags::empty())
+        }
+    }
+
+    /// Checks that a datagram fits into a packet.
+    fn check_packet(&self, card: &Card) -> Result<(), Failure> {
+        let max = path_mtu(card, &self.queue_pair)?.bytes().unwrap_or(0) as usize;
+        if self.queue_pair.connection != Connection::Ud || self.bytes <= max {
+            return Ok(());
+        }
+        Err(Failure::new(
+            Exit::Unavailable,
+            format!("{} sends no datagram of {} bytes", card.name, self.bytes),
+        )
+        .cause(format!("a datagram is one packet, and the path MTU is {max} bytes"))
+        .fix(format!("measure up to {max} bytes (--sizes), or use --connection rc")))
     }
 }
 
@@ -54,6 +82,7 @@ pub(crate) fn client_stream(cards: &Cards, channel: &Channel, rules: StreamRules
     let called = call(cards, channel, |card| {
         operation.check_size(rules.bytes)?;
         operation.check(card)?;
+        rules.check_packet(card)?;
         Ok(rules.links(AccessFlags::empty()))
     })?;
     let mut free = Vec::new();
@@ -87,12 +116,16 @@ pub(crate) fn client_stream(cards: &Cards, channel: &Channel, rules: StreamRules
 /// Connects the agent's side of a stream. It only has to exist until the client is done.
 pub(crate) fn serve_stream(cards: &Cards, channel: &Channel, rules: StreamRules) -> Result<ServedStream> {
     let operation = rules.operation;
-    let Received { links, memory } = receive(
+    let Received { mut links, memory } = receive(
         cards,
         channel,
         |card| {
             operation.check(card)?;
-            Ok(rules.links(operation.access()))
+            rules.check_packet(card)?;
+            Ok(match operation {
+                NativeOperation::Send => rules.receiving_links(),
+                _ => rules.links(operation.access()),
+            })
         },
         |card| {
             let memory = Memory::host(card, rules.bytes, operation.access())
@@ -103,8 +136,15 @@ pub(crate) fn serve_stream(cards: &Cards, channel: &Channel, rules: StreamRules)
             Ok(memory)
         },
     )?;
-    let is_reliable = rules.queue_pair.connection == Connection::Rc;
-    Ok(ServedStream { _links: links, memory, operation, is_reliable })
+    let receiver = match operation {
+        NativeOperation::Send => {
+            let Some(link) = links.pop() else { bail!("there is no queue pair to receive with") };
+            Some(Receiver::start(link, rules.queue_pair.header_len(), rules.bytes)?)
+        }
+        _ => None,
+    };
+    let is_reliable = rules.queue_pair.is_reliable();
+    Ok(ServedStream { _links: links, receiver, memory, operation, is_reliable })
 }
 
 /// Replaces a failed registration for persistence: ordinary memory does not survive a power
@@ -117,9 +157,6 @@ fn refused(operation: NativeOperation, failure: Failure) -> Failure {
         .cause(format!("the host's memory was not taken: {}", failure.sentence()))
         .fix("it needs persistent memory (pmem); measure FLUSH to global visibility instead")
 }
-
-/// The value of each byte after the sequence number of a write.
-const FILL: u8 = 0x5a;
 
 /// The client's side of a stream.
 #[derive(Debug)]
@@ -143,22 +180,32 @@ pub(crate) struct NativeStream {
 
 impl NativeStream {
     fn post_flushed_write(&mut self, placement: FlushPlacement) -> Result<()> {
-        let Some(mut source) = self.free.pop() else { bail!("more is under way than was asked for") };
-        source[..WORD].copy_from_slice(&self.posted.to_le_bytes());
+        let source = self.numbered()?;
         self.link.post(SendRequest::write(source, self.target).unsignaled())?;
         self.link.post(SendRequest::flush(self.target, Flush { placement, level: FlushLevel::Range }))?;
         Ok(())
     }
 }
 
-/// Plain writes and reads.
+/// Plain writes, reads and messages.
 impl NativeStream {
     fn post_write(&mut self) -> Result<()> {
-        let Some(mut source) = self.free.pop() else { bail!("more is under way than was asked for") };
+        let request = SendRequest::write(self.numbered()?, self.target);
+        self.enqueue(if self.is_inline { request.inline() } else { request })
+    }
+
+    fn post_send(&mut self) -> Result<()> {
+        let source = self.numbered()?;
+        let request = self.link.addressed(SendRequest::send(source));
+        self.enqueue(if self.is_inline { request.inline() } else { request })
+    }
+
+    /// Returns free memory that begins with the number of this operation.
+    fn numbered(&mut self) -> Result<Slice> {
+        let Some(mut source) = self.free.pop() else { bail!("more is in flight than was asked for") };
         let len = WORD.min(source.len());
         source[..len].copy_from_slice(&self.posted.to_le_bytes()[..len]);
-        let request = SendRequest::write(source, self.target);
-        self.enqueue(if self.is_inline { request.inline() } else { request })
+        Ok(source)
     }
 
     fn post_read(&mut self) -> Result<()> {
@@ -210,11 +257,12 @@ impl Stream for NativeStream {
             NativeOperation::FlushPersistent => self.post_flushed_write(FlushPlacement::Persistent),
             NativeOperation::Write => self.post_write(),
             NativeOperation::Read => self.post_read(),
+            NativeOperation::Send => self.post_send(),
         }
     }
 
     fn complete(&mut self) -> Result<()> {
-        if matches!(self.operation, NativeOperation::Write | NativeOperation::Read) {
+        if self.operation.is_plain() {
             return self.complete_plain();
         }
         loop {
@@ -235,15 +283,29 @@ impl Stream for NativeStream {
 pub(crate) struct ServedStream {
     /// Kept alive: they serve the client until they are dropped.
     _links: Vec<Link>,
+    /// Receives the messages, if the client sends some.
+    pub(crate) receiver: Option<Receiver>,
     memory: Memory,
     operation: NativeOperation,
     is_reliable: bool,
 }
 
 impl ServedStream {
-    /// Checks that the memory holds the client's last write. To be called after all operations;
-    /// `posted` is their number.
-    pub(crate) fn check(&self, posted: u64) -> Result<(), Failure> {
+    /// Checks that the memory holds the client's last write, or that its messages have arrived. To
+    /// be called after all operations; `posted` is their number.
+    pub(crate) fn check(mut self, posted: u64) -> Result<(), Failure> {
+        if let Some(receiver) = self.receiver.take() {
+            receiver.wait_for(posted);
+            let received = receiver.end()?;
+            if received == posted || !self.is_reliable && received < posted {
+                return Ok(());
+            }
+            return Err(Failure::new(
+                Exit::Mismatch,
+                format!("{received} messages have arrived, and {posted} were sent"),
+            )
+            .fix("do not trust this path with data: see the card's error counters"));
+        }
         // Reads write nothing here. The client checks what it has read.
         if posted == 0 || self.operation == NativeOperation::Read {
             return Ok(());

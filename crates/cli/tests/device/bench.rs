@@ -54,7 +54,10 @@ fn bare_queue_pairs_are_measured_as_they_were_asked_for() {
         ),
         // More in a list than are in flight, bytes inline, and no acknowledgements.
         (&["--op", "raw-write", "--depths", "2", "--inline", "64", "--post-list", "16"], &["raw-write"]),
-        (&["--op", "raw-write", "--depths", "4", "--connection", "uc"], &["raw-write"]),
+        (&["--op", "raw-write,raw-send", "--depths", "4", "--connection", "uc"], &["raw-write", "raw-send"]),
+        (&["--op", "raw-send", "--depths", "1,8", "--post-list", "4"], &["raw-send", "raw-send"]),
+        (&["--op", "raw-send", "--depths", "1,8", "--connection", "ud"], &["raw-send", "raw-send"]),
+        (&["--op", "raw-send", "--depths", "4", "--connection", "ud", "--inline", "64"], &["raw-send"]),
     ] {
         let ended = server.run("bench", &[&SHORT[..], words].concat());
         assert_eq!(ended.code, Some(0), "{words:?}: {ended:#?}");
@@ -62,8 +65,14 @@ fn bare_queue_pairs_are_measured_as_they_were_asked_for() {
         schema::assert_valid("bench", &report);
         assert_eq!(operations(&report), expected, "{words:?}");
     }
-    let ended = server.run("bench", &[&SHORT[..], &["--op", "raw-write", "--inline", "1000000"]].concat());
-    assert_eq!(ended.code, Some(3), "{ended:#?}");
+    for words in [
+        &["--op", "raw-write", "--inline", "1000000"][..],
+        // A datagram is one packet.
+        &["--op", "raw-send", "--connection", "ud", "--sizes", "8K"],
+    ] {
+        let ended = server.run("bench", &[&SHORT[..], words].concat());
+        assert_eq!(ended.code, Some(3), "{ended:#?}");
+    }
 }
 
 /// The newest kernel has them, and Linux 6.1 has not: the card says which.

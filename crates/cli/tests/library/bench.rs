@@ -161,6 +161,7 @@ fn what_a_rail_lacks_is_told_and_the_rest_is_measured() {
         ("flush", NEEDS),
         ("raw-write", NEEDS),
         ("raw-read", NEEDS),
+        ("raw-send", NEEDS),
     ] {
         let ended =
             bench(&server, &["-d", "tcp", "--op", &format!("{operation},read"), "-s", "64", "--depths", "1"]);

@@ -8,7 +8,7 @@ use super::{Answer, Order, Task};
 use crate::exit::{self, Exit, Failure};
 use crate::interrupt::GLANCE;
 use crate::measure::Stopwatch;
-use crate::native::{self, Cards};
+use crate::native::{self, Cards, Receiver};
 use crate::session::{Channel, Received};
 
 /// Serves the client's steps.
@@ -26,7 +26,8 @@ pub(crate) fn serve(engine: &Engine, cards: &Cards, channel: &Channel, _task: &T
                     // The client has the failure, and continues with another step.
                     native => native.ok().flatten(),
                 };
-                let posted = measure(channel)?;
+                let receiver = native.as_ref().and_then(|native| native.receiver.as_ref());
+                let posted = measure(channel, receiver)?;
                 if let Some(native) = native {
                     native.check(posted)?;
                 }
@@ -38,13 +39,22 @@ pub(crate) fn serve(engine: &Engine, cards: &Cards, channel: &Channel, _task: &T
 }
 
 /// Serves the repetitions of one step. Returns the number of operations that the client has posted.
-fn measure(channel: &Channel) -> Result<u64> {
+fn measure(channel: &Channel, receiver: Option<&Receiver>) -> Result<u64> {
     let (mut stopwatch, mut messages) = (Stopwatch::start(), 0);
+    let received = || receiver.map_or(0, Receiver::received);
+    let mut before = received();
     loop {
         match recv(channel)? {
             Received::Bytes(_) => messages += 1,
-            Received::Message(Order::Begin) => (stopwatch, messages) = (Stopwatch::start(), 0),
-            Received::Message(Order::End) => channel.send(Answer { messages, usage: stopwatch.usage() })?,
+            Received::Message(Order::Begin) => {
+                (stopwatch, messages, before) = (Stopwatch::start(), 0, received());
+            }
+            Received::Message(Order::End(operations)) => {
+                if let Some(receiver) = receiver {
+                    messages = receiver.wait_for(before + operations) - before;
+                }
+                channel.send(Answer { messages, usage: stopwatch.usage() })?;
+            }
             Received::Message(Order::StepDone(posted)) => return Ok(posted),
             Received::Message(other) => bail!("the client says {other:?} in the middle of a step"),
         }

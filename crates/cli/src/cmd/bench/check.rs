@@ -73,26 +73,35 @@ fn queue_pair(args: &BenchArgs) -> Result<(), Failure> {
             .fix("add --op raw-write; see `farreach bench --help`"))
     };
     let has = |operation: Operation| args.op.contains(&operation);
-    let (has_raw, options) = (has(Operation::RawWrite) || has(Operation::RawRead), &args.queue_pair);
+    let options = &args.queue_pair;
+    let has_raw = args.op.iter().filter_map(|it| it.native()).any(NativeOperation::is_plain);
     if let Some(flag) = options.flag()
         && args.op.iter().all(|operation| operation.native().is_none())
     {
         return wrong(
             flag,
-            "the engine chooses it for its own queue pairs; it is for raw-write, raw-read, atomic-write and flush",
+            "the engine chooses it for its own queue pairs; it is for raw-write, raw-read, raw-send, atomic-write and flush",
         );
     }
-    if options.inline_bytes > 0 && !has(Operation::RawWrite) {
-        return wrong("--inline", "only raw-write posts its bytes inline");
+    if options.inline_bytes > 0 && !has(Operation::RawWrite) && !has(Operation::RawSend) {
+        return wrong("--inline", "only raw-write and raw-send post their bytes inline");
     }
     if options.post_list > 1 && !has_raw {
-        return wrong("--post-list", "only raw-write and raw-read are posted in lists");
+        return wrong("--post-list", "only raw-write, raw-read and raw-send are posted in lists");
     }
-    let is_other = |operation: &Operation| operation.native().is_some_and(|it| it != NativeOperation::Write);
-    if options.connection == Connection::Uc && args.op.iter().any(is_other) {
-        return Err(Failure::new(Exit::Usage, "an unreliable connection has writes only")
-            .cause("READ, ATOMIC WRITE and FLUSH need --connection rc")
-            .fix("name raw-write alone with --connection uc"));
+    let lacks =
+        |can: &[NativeOperation]| args.op.iter().filter_map(|it| it.native()).any(|it| !can.contains(&it));
+    let (what, is_refused) = match options.connection {
+        Connection::Rc => return Ok(()),
+        Connection::Uc => {
+            ("uc has raw-write and raw-send only", lacks(&[NativeOperation::Write, NativeOperation::Send]))
+        }
+        Connection::Ud => ("ud has raw-send only", lacks(&[NativeOperation::Send])),
+    };
+    if is_refused {
+        return Err(Failure::new(Exit::Usage, format!("--connection {what}"))
+            .cause("READ, ATOMIC WRITE and FLUSH need a reliable connection, and WRITE a connection")
+            .fix("measure the other operations with --connection rc"));
     }
     Ok(())
 }
@@ -179,7 +188,8 @@ mod tests {
             ("--op write --inline 64", "--inline has no effect here"),
             ("--op raw-read --inline 64", "--inline has no effect here"),
             ("--op flush --post-list 4", "--post-list has no effect here"),
-            ("--op raw-write,raw-read --connection uc", "an unreliable connection has writes only"),
+            ("--op raw-write,raw-read --connection uc", "--connection uc has raw-write and raw-send only"),
+            ("--op raw-write --connection ud", "--connection ud has raw-send only"),
         ] {
             let refused = checked(words).expect_err(words);
             assert_eq!((refused.error.as_str(), refused.exit), (told, Exit::Usage), "{words}");

@@ -132,12 +132,16 @@ fn repetition(
         channel.send(Order::Begin)?;
     }
     let stopwatch = Stopwatch::start();
-    let operations = run(lanes, time)?;
+    let totals: Vec<u64> = lanes.iter().map(|(_, flow)| flow.total).collect();
+    let mut operations = run(lanes, time)?;
+    let sent_at = stopwatch.elapsed();
     let mut cpu_peer = Duration::ZERO;
     let mut messages = 0;
     // All agents get the message before the first answer is waited for, because the wait counts as
     // time of the measurement.
-    session.channels.iter().try_for_each(|channel| channel.send(Order::End))?;
+    for ((channel, (_, flow)), before) in session.channels.iter().zip(lanes.iter()).zip(totals) {
+        channel.send(Order::End(flow.total - before))?;
+    }
     for channel in &session.channels {
         let answer: Answer = channel.recv()?;
         cpu_peer += Duration::from_nanos(answer.usage.cpu_ns);
@@ -146,8 +150,12 @@ fn repetition(
     // A completed send may still be in flight. A message counts when it has arrived, and the answer
     // follows it.
     let usage = stopwatch.usage();
-    if step.operation == Operation::Send {
-        ensure!(messages == operations, "{operations} messages were sent, and {messages} have come");
+    let mut elapsed = Duration::from_nanos(usage.wall_ns);
+    if step.operation == Operation::RawSend && !step.queue_pair.is_reliable() {
+        // What was lost does not count. The server has waited for it, which is no time of the test.
+        (operations, elapsed) = (messages, sent_at);
+    } else if matches!(step.operation, Operation::Send | Operation::RawSend) {
+        ensure!(messages == operations, "{operations} messages were sent, and {messages} have arrived");
     }
     let mut latencies = crate::measure::histogram();
     for (_, flow) in lanes.iter() {
@@ -156,7 +164,7 @@ fn repetition(
     Ok(Repetition::new(Measured {
         operations,
         size_bytes: step.size_bytes,
-        elapsed: Duration::from_nanos(usage.wall_ns),
+        elapsed,
         latencies: Some(&latencies),
         cpu_here: Some(Duration::from_nanos(usage.cpu_ns)),
         cpu_peer: Some(cpu_peer),

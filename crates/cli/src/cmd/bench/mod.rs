@@ -122,7 +122,8 @@ Operations:
   write      writes                 faa           fetch-and-add, 8 bytes
   write-imm  writes with immediate  atomic-write  atomic writes of 8 bytes
   read       reads                  flush         writes, each with a flush
-  raw-write  writes, and raw-read reads, by a bare queue pair without the engine
+  raw-write  writes, raw-read reads and raw-send messages, by a bare queue pair
+             without the engine
 
 Examples:
   farreach bench storage-7                             8 B to 1 MiB
@@ -176,7 +177,8 @@ impl Step {
 enum Order {
     Step(Step),
     Begin,
-    End,
+    /// The repetition has ended, with this many operations.
+    End(u64),
     /// The step is done, with this many operations posted.
     StepDone(u64),
     Done,

@@ -29,6 +29,8 @@ pub(crate) enum Operation {
     RawWrite,
     /// Reads by a bare queue pair, without the engine (verbs)
     RawRead,
+    /// Messages by a bare queue pair, without the engine (verbs)
+    RawSend,
 }
 
 impl Operation {
@@ -44,6 +46,7 @@ impl Operation {
             Self::Flush => "flush",
             Self::RawWrite => "raw-write",
             Self::RawRead => "raw-read",
+            Self::RawSend => "raw-send",
         }
     }
 
@@ -54,6 +57,7 @@ impl Operation {
             Self::Flush => NativeOperation::FlushGlobal,
             Self::RawWrite => NativeOperation::Write,
             Self::RawRead => NativeOperation::Read,
+            Self::RawSend => NativeOperation::Send,
             Self::Send | Self::Write | Self::WriteImm | Self::Read | Self::Cas | Self::Faa => return None,
         })
     }

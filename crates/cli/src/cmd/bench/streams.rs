@@ -34,7 +34,8 @@ impl Target {
             | Operation::AtomicWrite
             | Operation::Flush
             | Operation::RawWrite
-            | Operation::RawRead => return Ok(Self::default()),
+            | Operation::RawRead
+            | Operation::RawSend => return Ok(Self::default()),
             Operation::Write | Operation::WriteImm => Rights::WRITE,
             Operation::Read => Rights::READ,
             Operation::Cas | Operation::Faa => Rights::ATOMIC,

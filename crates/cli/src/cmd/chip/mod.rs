@@ -181,6 +181,7 @@ fn link_rules(card: &Card, task: &Task) -> LinkRules {
     LinkRules {
         count: task.clients,
         depth: 1,
+        receives: None,
         access: access(card),
         operations: SendOperations::empty(),
         queue_pair: QueuePairArgs::default(),
