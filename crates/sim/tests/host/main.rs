@@ -2,9 +2,7 @@
 
 mod dying;
 mod faults;
-mod history;
 mod keys;
 mod pair;
 mod requests;
-mod storm;
 mod violations;
