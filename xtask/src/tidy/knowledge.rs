@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Finding;
 use super::manifest::Manifest;
-use super::names::{Name, names, without_tests};
+use super::names::{names, without_tests};
 use super::tree::{File, Tree};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -193,17 +193,11 @@ pub(super) fn proto_pure(tree: &Tree) -> Vec<Finding> {
     }
     findings
 }
-pub(super) fn only_cli_speaks(tree: &Tree) -> Vec<Finding> {
+
+pub(super) fn typed_errors(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for file in tree.rust().filter(|file| is_library_source(file)) {
-        for name in names(without_tests(file.tokens())) {
-            if let Some(what) = speaks(&name) {
-                let message = format!("`{}` {what}, which only the command may: return it", name.display());
-                findings.push(Finding::new(&file.path, name.line, message));
-            }
-        }
-    }
-    for file in tree.manifests().filter(|file| file.krate().is_some_and(|krate| !MAY_SPEAK.contains(&krate)))
+    for file in
+        tree.manifests().filter(|file| file.krate().is_some_and(|krate| !HAVE_NO_USERS.contains(&krate)))
     {
         for dependency in Manifest::parse(&file.text).dependencies() {
             if dependency.name == "anyhow" {
@@ -215,22 +209,5 @@ pub(super) fn only_cli_speaks(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-const MAY_SPEAK: &[&str] = &["cli", "testkit", "xtask"];
-
-/// What a user's program links: not the command, tests, examples, benches or a build script.
-fn is_library_source(file: &File) -> bool {
-    file.is_source() && file.krate().is_some_and(|krate| !MAY_SPEAK.contains(&krate))
-}
-
-fn speaks(name: &Name) -> Option<&'static str> {
-    let last = name.segments.last().map_or("", String::as_str);
-    if name.is_macro && ["print", "println", "eprint", "eprintln", concat!("db", "g")].contains(&last) {
-        Some("prints")
-    } else if name.contains_path(&["process", "exit"]) {
-        Some("ends the process")
-    } else if name.segments[0] == "anyhow" {
-        Some("hides the type of an error")
-    } else {
-        None
-    }
-}
+/// No program links these: their errors are only printed.
+const HAVE_NO_USERS: &[&str] = &["cli", "testkit", "xtask"];

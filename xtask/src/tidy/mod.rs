@@ -1,6 +1,5 @@
 //! The rules of the house, checked. Each is one line of [`RULES`]; a finding says where, which rule, and what to do.
 
-mod attributes;
 mod dependencies;
 mod examples;
 mod glossary;
@@ -9,7 +8,6 @@ mod links;
 mod manifest;
 mod names;
 mod reach;
-mod size;
 pub(crate) mod strings;
 #[cfg(test)]
 mod tests;
@@ -114,9 +112,9 @@ const RULES: &[Rule] = &[
         check: knowledge::proto_pure,
     },
     Rule {
-        name: "only-cli-speaks",
-        why: "a library that prints, exits or hides its errors' types takes the decision from its user",
-        check: knowledge::only_cli_speaks,
+        name: "typed-errors",
+        why: "a library that hides its errors' types takes the decision from its user",
+        check: knowledge::typed_errors,
     },
     Rule {
         name: "forbid-unsafe",
@@ -144,11 +142,6 @@ const RULES: &[Rule] = &[
         check: dependencies::check,
     },
     Rule {
-        name: "size",
-        why: "a file or function that does not fit in the head hides its errors",
-        check: size::check,
-    },
-    Rule {
         name: "examples",
         why: "a type is understood by how it is used; a verbs programmer tries what he can copy",
         check: examples::check,
@@ -159,11 +152,6 @@ const RULES: &[Rule] = &[
         check: text::markers,
     },
     Rule {
-        name: "whitespace",
-        why: "invisible differences make diffs that say nothing",
-        check: text::whitespace,
-    },
-    Rule {
         name: "registry-hosts",
         why: "a machine behind a mirror builds this too: its own settings say where packages come from",
         check: text::registry_hosts,
@@ -172,11 +160,6 @@ const RULES: &[Rule] = &[
         name: "developer-paths",
         why: "a path of one person's machine works for that person",
         check: text::developer_paths,
-    },
-    Rule {
-        name: "reasons",
-        why: "a silenced lint or test says why, so that it can be woken when the reason is gone",
-        check: attributes::check,
     },
     Rule {
         name: "dead-files",
