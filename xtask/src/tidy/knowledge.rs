@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Finding;
 use super::manifest::Manifest;
-use super::names::{names, without_tests};
+use super::names::{Name, names, without_tests};
 use super::tree::{File, Tree};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -89,8 +89,7 @@ pub(super) fn engine_crates(tree: &Tree) -> Vec<Finding> {
     for rule in MAY_NOT_KNOW {
         for file in tree.rust_in(rule.krate).filter(|file| rule.applies_to(file)) {
             for name in file.names() {
-                if let Some(other) = rule.others.iter().find(|other| name.contains(&other.replace('-', "_")))
-                {
+                if let Some(other) = rule.others.iter().find(|other| names_crate(name, other)) {
                     findings.push(Finding::new(&file.path, name.line, rule.message(other)));
                 }
             }
@@ -108,6 +107,12 @@ pub(super) fn engine_crates(tree: &Tree) -> Vec<Finding> {
         }
     }
     findings
+}
+
+fn names_crate(name: &Name, krate: &str) -> bool {
+    // A field or a function may have the name of the engine's crate, which is that of the project.
+    let is_alone = name.segments.len() == 1 && krate == "farreach";
+    name.contains(&krate.replace('-', "_")) && !is_alone
 }
 
 struct MayNotKnow {
@@ -145,6 +150,7 @@ const MAY_NOT_KNOW: &[MayNotKnow] = &[
     MayNotKnow { krate: "rail", except: None, others: BOTH },
     MayNotKnow { krate: "sim", except: None, others: BOTH },
     MayNotKnow { krate: "dylib", except: None, others: BOTH },
+    MayNotKnow { krate: "doctor", except: None, others: &["farreach"] },
     MayNotKnow { krate: "verbs-sys", except: None, others: FABRIC },
     MayNotKnow { krate: "verbs", except: None, others: FABRIC },
     MayNotKnow { krate: "fabric-sys", except: None, others: VERBS },

@@ -1,5 +1,6 @@
 //! The rules of the house, checked. Each is one line of [`RULES`]; a finding says where, which rule, and what to do.
 
+mod cycles;
 mod dependencies;
 mod examples;
 mod glossary;
@@ -165,6 +166,11 @@ const RULES: &[Rule] = &[
         name: "dead-files",
         why: "a file that no crate or page leads to is neither compiled nor read",
         check: reach::check,
+    },
+    Rule {
+        name: "cycles",
+        why: "files that need each other can only be read, changed and tested together",
+        check: cycles::check,
     },
     Rule {
         name: "glossary",

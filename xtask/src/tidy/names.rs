@@ -121,7 +121,7 @@ fn skip_item(tokens: &mut Peekable<IntoIter>) {
 }
 
 /// The identifier without `r#`.
-fn plain(ident: &proc_macro2::Ident) -> String {
+pub(super) fn plain(ident: &proc_macro2::Ident) -> String {
     let text = ident.to_string();
     text.strip_prefix("r#").map_or(text.clone(), str::to_owned)
 }

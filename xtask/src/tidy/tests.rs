@@ -58,7 +58,7 @@ fn a_c_symbol_in_the_wrong_crate_is_told_with_place_and_remedy() {
 }
 
 const CASES: &[&[Case]] =
-    &[C_SYMBOLS, KNOWLEDGE, ERRORS, UNSAFETY, EXAMPLES, MANIFESTS, TEXT, REACH, GLOSSARY];
+    &[C_SYMBOLS, KNOWLEDGE, ERRORS, UNSAFETY, EXAMPLES, MANIFESTS, TEXT, REACH, CYCLES, GLOSSARY];
 
 const C_SYMBOLS: &[Case] = &[
     Caught {
@@ -134,6 +134,16 @@ const KNOWLEDGE: &[Case] = &[
         at: "crates/verbs/src/lib.rs:1",
         files: &[("crates/verbs/src/lib.rs", "fn f() { farreach_fabric::open(); }\n")],
     },
+    Caught {
+        rule: "engine-crates",
+        at: "crates/doctor/src/lib.rs:1",
+        files: &[("crates/doctor/src/lib.rs", "use farreach::Engine;\n")],
+    },
+    Caught {
+        rule: "engine-crates",
+        at: "crates/doctor/Cargo.toml:2",
+        files: &[("crates/doctor/Cargo.toml", "[dependencies]\nfarreach.workspace = true\n")],
+    },
     Clean {
         rule: "engine-crates",
         files: &[
@@ -141,6 +151,10 @@ const KNOWLEDGE: &[Case] = &[
             ("crates/engine/src/rails/verbs.rs", "use farreach_verbs::QueuePair;\n"),
             ("crates/engine/src/rails.rs", "use farreach_fabric::Endpoint;\n"),
             ("crates/engine/src/worker.rs", "use farreach_proto::plan;\n"),
+            (
+                "crates/doctor/src/lib.rs",
+                "use farreach_verbs::DeviceList;\nstruct Dump { farreach: String }\n",
+            ),
             (
                 "crates/cli/src/cmd/devices.rs",
                 "use farreach_verbs::DeviceList;\nuse farreach_fabric::Info;\n",
@@ -442,6 +456,44 @@ const REACH: &[Case] = &[
         files: &[
             ("README.md", "[a](docs/a.md#x) [d](docs/) [w](https://example.net/y)\n"),
             ("docs/a.md", "[home](../README.md)\n"),
+        ],
+    },
+];
+
+const CYCLES: &[Case] = &[
+    // Through a re-export, and through an imported module.
+    Caught {
+        rule: "cycles",
+        at: "crates/x/src/a.rs:1",
+        files: &[
+            ("crates/x/Cargo.toml", ""),
+            ("crates/x/src/lib.rs", "mod a;\nmod b;\npub use b::B;\n"),
+            ("crates/x/src/a.rs", "use crate::B;\npub fn f(b: B) {}\n"),
+            ("crates/x/src/b.rs", "use crate::a;\npub struct B;\nfn g() {\n    a::f(B);\n}\n"),
+        ],
+    },
+    // Over three files, one of them a parent that uses its child.
+    Caught {
+        rule: "cycles",
+        at: "xtask/src/a/c.rs:1",
+        files: &[
+            ("xtask/Cargo.toml", ""),
+            ("xtask/src/main.rs", "mod a;\nmod b;\n"),
+            ("xtask/src/a/mod.rs", "mod c;\nuse c::C;\npub struct A(C);\n"),
+            ("xtask/src/a/c.rs", "use crate::b::B;\npub struct C(B);\n"),
+            ("xtask/src/b.rs", "use crate::a::A;\npub struct B(Box<A>);\n"),
+        ],
+    },
+    Clean {
+        rule: "cycles",
+        files: &[
+            ("crates/x/Cargo.toml", ""),
+            // A parent that hands on what its children define, one that uses a child which names it, and a test.
+            ("crates/x/src/lib.rs", "mod a;\nmod b;\npub mod c;\npub use a::A;\npub struct Root;\n"),
+            ("crates/x/src/a.rs", "use crate::Root;\npub struct A(Root);\n"),
+            ("crates/x/src/b.rs", "use crate::A;\n#[cfg(test)]\nmod tests { use crate::c::C; }\n"),
+            ("crates/x/src/c/mod.rs", "mod d;\nuse d::D;\nuse crate::b;\npub struct C(D);\n"),
+            ("crates/x/src/c/d.rs", "use super::C;\npub struct D;\nfn f(c: C) {}\n"),
         ],
     },
 ];
