@@ -4,7 +4,7 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Seek};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,8 +13,6 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::binaries::TestBinary;
-use crate::flaky;
-use crate::process::{command, last_lines, output};
 
 /// So many unsteady tests are tolerated among all that run on one transport.
 const BORNE: usize = 3;
@@ -228,61 +226,16 @@ fn slowest(said: &str) -> Vec<(f32, &str)> {
     times
 }
 
-/// `cargo xtask attempt`: what a guest is told to run.
-#[derive(Debug, clap::Args)]
-pub(crate) struct AttemptArgs {
-    /// Print how long the slowest take.
-    #[arg(long)]
-    times: bool,
-
-    /// Run them so many times, without second attempts, and name those that failed once.
-    #[arg(long)]
-    runs: Option<u32>,
-
-    /// A file with the programs and their tests, written by [`write_list`].
-    list: PathBuf,
-}
-
 /// Writes down which tests a guest is to run.
 pub(crate) fn write_list(file: &Path, programs: &[Program]) -> Result<()> {
     fs::write(file, serde_json::to_string(programs)?)
         .with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// Runs these tests, which wait for a device, and counts. One that should have run and has not is a failure, never a pass.
-pub(crate) fn execute(args: &AttemptArgs) -> Result<()> {
-    let list =
-        fs::read_to_string(&args.list).with_context(|| format!("cannot read {}", args.list.display()))?;
-    let programs: Vec<Program> = serde_json::from_str(&list)?;
-    if let Some(runs) = args.runs {
-        return flaky::repeat(&programs, runs, 1, |program, _| args.start(program, &exactly(&program.tests)));
-    }
-    let mut tally = Tally::default();
-    for program in &programs {
-        tally.run(&program.binary.name(), &program.tests, |chosen| args.start(program, chosen))?;
-    }
-    tally.close("device", programs.iter().map(|program| program.tests.len()).sum()).inspect_err(|_| {
-        // Without it, what failed is told all the same.
-        let log = output(&mut Command::new("dmesg")).unwrap_or_else(|error| error.to_string());
-        println!("kernel log:\n{}", last_lines(&log, 30));
-    })
-}
-
-impl AttemptArgs {
-    fn start(&self, program: &Program, chosen: &[&str]) -> Result<Command> {
-        let binary = &program.binary;
-        let mut test = command(binary.path()?, ["--ignored", "--test-threads=1"]);
-        test.args(chosen).current_dir(&binary.directory);
-        if self.times {
-            test.args(REPORT_TIME).env(ALLOW_UNSTABLE.0, ALLOW_UNSTABLE.1);
-        }
-        Ok(test)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::command;
 
     const FAILED_ONCE: &str = "
 running 3 tests

@@ -32,6 +32,9 @@ impl Tier {
     }
 }
 
+/// How the names of tests begin that attack the first promise: `cargo xtask soundness` runs them.
+pub(crate) const ATTACKS: &str = "attacks::";
+
 /// A compiled test program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TestBinary {

@@ -2,12 +2,13 @@
 //!
 //! bindgen and libclang are needed for this alone: a build of Farreach needs neither.
 
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::generated::{FROM_HEADERS, first_difference, rustfmt};
 use crate::layout::{self, Headers, SysCrate};
 use crate::paths;
 
@@ -44,24 +45,6 @@ pub(crate) fn execute(args: &BindingsArgs) -> Result<()> {
     Ok(())
 }
 
-/// Formats a generated file as `cargo fmt` would, so that it can be checked like any other.
-pub(crate) fn rustfmt(root: &Path, source: &str) -> Result<String> {
-    let mut child = Command::new("rustfmt")
-        .args(["--edition", "2024", "--emit", "stdout", "--config-path"])
-        .arg(root)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("cannot run rustfmt: rustup component add rustfmt")?;
-    let mut stdin = child.stdin.take().context("rustfmt has no standard input")?;
-    // rustfmt reads all of its input before it writes, so the two pipes cannot wait for each other.
-    stdin.write_all(source.as_bytes())?;
-    drop(stdin);
-    let output = child.wait_with_output()?;
-    ensure!(output.status.success(), "rustfmt failed on generated code");
-    Ok(String::from_utf8(output.stdout)?)
-}
-
 /// The release whose output is checked in; another one may write the same thing in other words.
 const BINDGEN_RELEASE: &str = "0.73";
 
@@ -79,13 +62,6 @@ fn bindgen_version() -> Result<String> {
     );
     Ok(version)
 }
-
-/// The release of the headers that these bindings name as theirs.
-pub(crate) fn headers_version(bindings: &str) -> Option<&str> {
-    bindings.lines().next()?.split_once(FROM_HEADERS)?.1.strip_suffix(". Do not edit.")
-}
-
-const FROM_HEADERS: &str = " from the headers of ";
 
 fn generate(root: &Path, sys: &SysCrate, headers: &Headers, version: &str) -> Result<String> {
     let directory = sys.directory(root).join("bindgen");
@@ -133,26 +109,6 @@ fn put(root: &Path, path: &Path, text: &str, check: bool) -> Result<()> {
     Ok(())
 }
 
-/// The first line that differs, both ways; `None` when the texts are equal.
-pub(crate) fn first_difference(found: &str, expected: &str) -> Option<String> {
-    if found == expected {
-        return None;
-    }
-    let (mut found, mut expected) = (found.lines(), expected.lines());
-    let mut number = 0;
-    loop {
-        number += 1;
-        match (found.next(), expected.next()) {
-            (Some(a), Some(b)) if a == b => {}
-            (None, None) => return Some("the ends of the lines differ".to_owned()),
-            (a, b) => {
-                let shown = |line: Option<&str>| line.unwrap_or("(the end)").to_owned();
-                return Some(format!("line {number}\n  there:     {}\n  generated: {}", shown(a), shown(b)));
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,20 +117,5 @@ mod tests {
     fn flags_are_lines_without_comments() {
         let flags = "# why\n--one\n\n  --two=a b\n";
         assert_eq!(flag_lines(flags).collect::<Vec<_>>(), ["--one", "--two=a b"]);
-    }
-
-    #[test]
-    fn the_release_of_the_headers_is_on_the_first_line() {
-        let first =
-            format!("// {}generated with bindgen 0.73.2{FROM_HEADERS}rdma-core 65. Do not edit.\n", '@');
-        assert_eq!(headers_version(&first), Some("rdma-core 65"));
-        assert_eq!(headers_version("use libc::iovec;\n"), None);
-    }
-
-    #[test]
-    fn a_difference_is_shown_with_its_line() {
-        assert_eq!(first_difference("a\nb\n", "a\nb\n"), None);
-        assert!(first_difference("a\nb\n", "a\nc\n").unwrap().starts_with("line 2\n  there:     b\n"));
-        assert!(first_difference("a\n", "a\nc\n").unwrap().contains("(the end)"));
     }
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::process::{command, run};
+use crate::process::{command, output, run};
 use crate::{licences, paths, tidy};
 
 /// `cargo xtask check`
@@ -26,9 +26,17 @@ pub(crate) fn execute(args: &CheckArgs) -> Result<()> {
 /// Format, lints, house rules, licences: what runs before each commit.
 pub(crate) fn quick() -> Result<()> {
     cargo(&["fmt", "--all", "--check"])?;
+    white_space()?;
     tidy::run()?;
     licences::check()?;
     cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"])
+}
+
+/// White space at the end of a line or file, and merge conflicts that were left over. git looks for them in a difference: here, in that to nothing.
+fn white_space() -> Result<()> {
+    let root = paths::repository();
+    let nothing = output(command("git", ["hash-object", "-t", "tree", "/dev/null"]).current_dir(root))?;
+    run(command("git", ["diff", "--check", nothing.trim()]).current_dir(root))
 }
 
 fn documentation() -> Result<()> {

@@ -5,11 +5,10 @@ use anyhow::{Result, ensure};
 
 use crate::attempts::{ALLOW_UNSTABLE, Program, REPORT_TIME, Tally};
 use crate::bench::bare;
-use crate::binaries::{TestBinary, Tier, build_dist_example, test_binaries};
+use crate::binaries::{ATTACKS, TestBinary, Tier, build_dist_example, test_binaries};
 use crate::cell::Cell;
 use crate::paths;
 use crate::process::{command, run};
-use crate::soundness::ATTACKS;
 use crate::vm::Userland;
 
 /// `cargo xtask test`

@@ -6,7 +6,7 @@ use std::fs;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::attempts::{Program, Tally};
-use crate::binaries::{Tier, test_binaries};
+use crate::binaries::{ATTACKS, Tier, test_binaries};
 use crate::held::{self, Held};
 use crate::host_tests::{cell_with_libraries, threads};
 use crate::paths;
@@ -28,9 +28,6 @@ pub(crate) struct SoundnessArgs {
     #[arg(long, conflicts_with = "changed")]
     record: bool,
 }
-
-/// How the names of tests begin that are such programs.
-pub(crate) const ATTACKS: &str = "attacks::";
 
 /// What Miri runs: unit tests of a package, all of them or those whose names begin so.
 struct Interpreted {

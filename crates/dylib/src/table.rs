@@ -88,7 +88,7 @@ macro_rules! library {
                 ///
                 /// The contract is that of the C function.
                 #[inline]
-                #[allow(clippy::too_many_arguments)] // as many as the C function has
+                #[allow(clippy::too_many_arguments, reason = "as many as the C function has")]
                 pub unsafe fn $name(&self, $($arg: $ty),*)
                     -> ::std::result::Result<$crate::library!(@ret $($ret)?), $crate::SymbolMissing>
                 {

@@ -12,7 +12,7 @@
 //! what happens in lines on stdout, the last of which begins with `ended`. A lost peer is no
 //! failure here.
 
-#![allow(clippy::print_stdout)] // a program that talks to whoever started it
+#![allow(clippy::print_stdout, reason = "a program that talks to whoever started it")]
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

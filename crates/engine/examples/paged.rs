@@ -3,7 +3,7 @@
 //!
 //! `paged write` moves scattered pages, `paged ping` sends eight bytes there and back, and
 //! `paged cost` runs operations to be counted.
-#![allow(clippy::print_stdout)] // a program that talks to its user
+#![allow(clippy::print_stdout, reason = "a program that talks to its user")]
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};

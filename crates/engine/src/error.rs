@@ -10,7 +10,7 @@ use farreach_proto::error::{AtomicError, SendError};
 use farreach_proto::machine::TransferFault;
 use farreach_proto::plan::PlanError;
 
-use crate::{Buffer, Exposed, Grant, LostReason, RailError, TransferStats};
+use crate::{Buffer, Exposed, LostReason, RailError, TransferStats};
 
 /// The error of every call of an engine.
 ///
@@ -357,18 +357,6 @@ pub struct GrantError {
     pub memory: Option<Exposed>,
 }
 
-/// The error of a revocation, with the grant.
-#[derive(thiserror::Error)]
-#[error("{error}")]
-#[non_exhaustive]
-pub struct RevokeError {
-    /// The error.
-    pub error: Error,
-    /// The grant, which can be revoked again. `None` if the engine has ended: the memory went with
-    /// it.
-    pub grant: Option<Grant>,
-}
-
 /// Implements `Debug` as [`Error`] does, because a program whose `main` returns such an error
 /// prints it.
 macro_rules! debug_as_its_error {
@@ -381,17 +369,13 @@ macro_rules! debug_as_its_error {
     )*};
 }
 
-debug_as_its_error!(TransferError, GrantError, RevokeError);
+debug_as_its_error!(TransferError, GrantError);
+
+pub(crate) use debug_as_its_error;
 
 impl TransferError {
     pub(crate) fn without_buffer(error: Error) -> Self {
         Self { error, buffer: None, stats: TransferStats::default() }
-    }
-}
-
-impl RevokeError {
-    pub(crate) fn new(error: Error, grant: Option<Grant>) -> Self {
-        Self { error, grant }
     }
 }
 

@@ -15,10 +15,11 @@ use farreach_rail::RevokeAnswer;
 
 use crate::delivery::Waiter;
 use crate::driver::{Command, Driver};
+use crate::error::debug_as_its_error;
 use crate::pending::{Answer, Pending};
 use crate::progress::{Awaited, Listener, oneshot};
 use crate::time::nanoseconds;
-use crate::{Error, ParseTokenError, Peer, RevokeError, Rights};
+use crate::{Error, ParseTokenError, Peer, Rights};
 
 /// Local memory that a peer may access.
 ///
@@ -233,6 +234,26 @@ impl Answer<Result<Exposed, RevokeError>> for Revocation {
 
     fn ended(&mut self) -> Result<Exposed, RevokeError> {
         Err(RevokeError::new(Error::ended(), None))
+    }
+}
+
+/// The error of a revocation, with the grant.
+#[derive(thiserror::Error)]
+#[error("{error}")]
+#[non_exhaustive]
+pub struct RevokeError {
+    /// The error.
+    pub error: Error,
+    /// The grant, which can be revoked again. `None` if the engine has ended: the memory went with
+    /// it.
+    pub grant: Option<Grant>,
+}
+
+debug_as_its_error!(RevokeError);
+
+impl RevokeError {
+    pub(crate) fn new(error: Error, grant: Option<Grant>) -> Self {
+        Self { error, grant }
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! One test runs at a time, because they measure the whole process. Peers are engines of other
 //! processes, which run this program too.
-#![allow(clippy::print_stdout, clippy::print_stderr)] // what was measured is told
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "what was measured is told")]
 
 mod scale;
 

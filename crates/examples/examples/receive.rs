@@ -1,5 +1,5 @@
 //! The first program, receiver: lets a peer write 64 pages, and checks them. Start it before `send`.
-#![allow(clippy::print_stdout)] // a program that talks to its user
+#![allow(clippy::print_stdout, reason = "a program that talks to its user")]
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! The first program, the side that sends: writes 64 pages into the memory of `receive`, in no order.
-#![allow(clippy::print_stdout)] // a program that talks to its user
+#![allow(clippy::print_stdout, reason = "a program that talks to its user")]
 
 use std::time::Duration;
 

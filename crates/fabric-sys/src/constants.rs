@@ -259,19 +259,19 @@ constants! {
 }
 
 /// Builds a version in libfabric's encoding: `fi_version(3)`.
-#[allow(non_snake_case)] // the name of the C macro
+#[allow(non_snake_case, reason = "the name of the C macro")]
 pub const fn FI_VERSION(major: u32, minor: u32) -> u32 {
     major << 16 | minor
 }
 
 /// Returns the major part of a version.
-#[allow(non_snake_case)] // the name of the C macro
+#[allow(non_snake_case, reason = "the name of the C macro")]
 pub const fn FI_MAJOR(version: u32) -> u32 {
     version >> 16
 }
 
 /// Returns the minor part of a version.
-#[allow(non_snake_case)] // the name of the C macro
+#[allow(non_snake_case, reason = "the name of the C macro")]
 pub const fn FI_MINOR(version: u32) -> u32 {
     version & 0xffff
 }

@@ -65,8 +65,9 @@
     non_snake_case,
     unreachable_pub,
     clippy::all,
-    clippy::undocumented_unsafe_blocks
-)] // made by bindgen
+    clippy::undocumented_unsafe_blocks,
+    reason = "made by bindgen"
+)]
 #[rustfmt::skip]
 mod bindings;
 mod constants;

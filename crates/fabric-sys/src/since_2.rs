@@ -94,8 +94,11 @@ pub const FI_OPT_EFA_WRITE_IN_ORDER_ALIGNED_128_BYTES: c_int = FI_OPT_EFA_EMULAT
 /// larger structure need not rely on it.
 #[repr(C)]
 #[derive(Copy, Clone)]
-#[allow(non_camel_case_types)] // after the C name
-#[allow(missing_debug_implementations)] // holds a pointer into a provider's memory, as its C namesake
+#[allow(non_camel_case_types, reason = "after the C name")]
+#[allow(
+    missing_debug_implementations,
+    reason = "holds a pointer into a provider's memory, as its C namesake"
+)]
 pub struct fi_cq_err_entry_2 {
     /// The structure of 1.17.
     pub base: fi_cq_err_entry,
@@ -109,8 +112,8 @@ pub struct fi_cq_err_entry_2 {
 /// the same reason as with [`fi_cq_err_entry_2`].
 #[repr(C)]
 #[derive(Copy, Clone)]
-#[allow(non_camel_case_types)] // after the C name
-#[allow(missing_debug_implementations)] // holds pointers, as its C namesake
+#[allow(non_camel_case_types, reason = "after the C name")]
+#[allow(missing_debug_implementations, reason = "holds pointers, as its C namesake")]
 pub struct fi_mr_attr_2 {
     /// The structure of 1.17.
     pub base: fi_mr_attr,

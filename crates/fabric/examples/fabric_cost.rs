@@ -5,7 +5,7 @@
 //! difference is the cost of the operations between them. `benches/bare/paged cost` does the same
 //! in C. The other side is a separate process, so it is not counted.
 
-#![allow(clippy::print_stdout)] // its result is one line
+#![allow(clippy::print_stdout, reason = "its result is one line")]
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};

@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p farreach-fabric --example offers [PROVIDER]`
 
-#![allow(clippy::print_stdout)] // a program
+#![allow(clippy::print_stdout, reason = "a program")]
 
 use farreach_fabric::{Error, Hints, Info, Library};
 

@@ -10,9 +10,10 @@ use farreach_memory::{DomainId, KeyGuard};
 
 use crate::ep::Open;
 use crate::handle::Handle;
+use crate::hints::{MODES_SERVED, MR_MODES_SERVED};
 use crate::leak::{self, Kind};
 use crate::mr::{self, MemoryRegion};
-use crate::{Error, Fabric, Info, Library, Mode, MrMode, Profile, Threading};
+use crate::{Error, Fabric, Info, Library, MrMode, Profile, Threading};
 
 /// An open domain: `fi_domain(3)`.
 ///
@@ -110,13 +111,6 @@ impl Fabric {
         })))
     }
 }
-
-/// The modes that an offer may require of its user, because this crate supports them.
-pub(crate) const MODES_SERVED: Mode = Mode::CONTEXT.union(Mode::CONTEXT2);
-
-/// The modes that an offer may require for memory regions, because this crate supports them.
-pub(crate) const MR_MODES_SERVED: MrMode =
-    MrMode::LOCAL.union(MrMode::VIRT_ADDR).union(MrMode::ALLOCATED).union(MrMode::PROV_KEY);
 
 fn check(info: &Info) -> Result<(), Error> {
     let refused =

@@ -9,9 +9,10 @@ use std::ptr::{self, NonNull};
 
 use farreach_fabric_sys as sys;
 
-use crate::ep::Bound;
 use crate::leak::{self, Kind};
-use crate::{Address, Capabilities, Domain, Error, Fabric, Info, Library, raw};
+use crate::{
+    Address, AddressVector, Capabilities, CompletionQueue, Domain, Error, Fabric, Info, Library, raw,
+};
 
 /// The maximum length of a provider's text. Longer ones are cut.
 const TEXT_MAX: usize = 256;
@@ -421,6 +422,15 @@ impl Handle<sys::fid_mr> {
         // SAFETY: the region is live (invariant), and this reads a field of it.
         unsafe { sys::fi_mr_desc(self.as_ptr()) }.expose_provenance() as u64
     }
+}
+
+/// The parents of an endpoint.
+#[derive(Clone)]
+pub(crate) struct Bound {
+    pub(crate) transmit_cq: CompletionQueue,
+    pub(crate) receive_cq: CompletionQueue,
+    pub(crate) av: AddressVector,
+    pub(crate) domain: Domain,
 }
 
 // SAFETY: its first field is a `fid`.

@@ -5,9 +5,15 @@ use std::fmt;
 
 use farreach_fabric_sys as sys;
 
-use crate::domain::{MODES_SERVED, MR_MODES_SERVED};
 use crate::raw::{RawInfo, Wanted};
 use crate::{Capabilities, EndpointType, Error, Library, Mode, MrMode, Order, Threading, TrafficClass};
+
+/// The modes that an offer may require of its user, because this crate supports them.
+pub(crate) const MODES_SERVED: Mode = Mode::CONTEXT.union(Mode::CONTEXT2);
+
+/// The modes that an offer may require for memory regions, because this crate supports them.
+pub(crate) const MR_MODES_SERVED: MrMode =
+    MrMode::LOCAL.union(MrMode::VIRT_ADDR).union(MrMode::ALLOCATED).union(MrMode::PROV_KEY);
 
 /// The conditions of [`Info::query`](crate::Info::query).
 ///

@@ -30,7 +30,7 @@ macro_rules! kind {
                 }
             }
 
-            #[allow(dead_code)] // not every kind can be queried yet
+            #[allow(dead_code, reason = "not every kind can be queried yet")]
             pub(crate) fn to_c(self) -> u32 {
                 match self {
                     $(Self::$Variant => sys::$c,)*

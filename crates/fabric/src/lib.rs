@@ -100,6 +100,7 @@ mod nic;
 mod op;
 mod profile;
 mod raw;
+mod version;
 
 pub use address::Address;
 pub use av::{AddressVector, Peer};
@@ -120,8 +121,9 @@ pub use kinds::{
     AddressFormat, EndpointType, LinkState, Progress, Protocol, ResourceManagement, Threading, TrafficClass,
 };
 pub use leak::{Leaked, leaked};
-pub use library::{Library, Version};
+pub use library::Library;
 pub use mr::{ExposedRegion, RemoteAccess};
 pub use nic::{Nic, PciAddress};
 pub use op::{PostError, ReceiveRequest, Refusal, RemoteParts, RemoteRegion, TransmitRequest};
 pub use profile::{KnownFrom, Profile, SameHost, WriteWithData};
+pub use version::Version;

@@ -1,46 +1,11 @@
 //! The loaded library.
 
 use std::ffi::c_int;
-use std::fmt;
 use std::path::Path;
 
-use farreach_fabric_sys as sys;
 use farreach_fabric_sys::Libfabric;
 
-use crate::{Error, raw};
-
-/// A version of libfabric, or of one of its providers.
-///
-/// ```
-/// use farreach_fabric::Version;
-///
-/// let version = Version { major: 1, minor: 17 };
-/// assert!(version < Version { major: 2, minor: 1 });
-/// assert_eq!(version.to_string(), "1.17");
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Version {
-    /// The major version.
-    pub major: u16,
-    /// The minor version.
-    pub minor: u16,
-}
-
-impl Version {
-    /// The oldest supported version. Older libraries are refused.
-    pub const OLDEST: Self = Self::from_c(sys::API_VERSION);
-
-    pub(crate) const fn from_c(version: u32) -> Self {
-        // FI_MAJOR and FI_MINOR are the two halves.
-        Self { major: sys::FI_MAJOR(version) as u16, minor: sys::FI_MINOR(version) as u16 }
-    }
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.major, self.minor)
-    }
-}
+use crate::{Error, Version, raw};
 
 /// The libfabric that is loaded in this process.
 ///

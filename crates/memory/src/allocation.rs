@@ -2,10 +2,9 @@
 
 use std::any::Any;
 use std::ffi::{c_int, c_void};
+use std::fmt;
 use std::io;
 use std::ptr::{self, NonNull};
-
-use crate::options::{AllocateError, AllocateReason, HugePages};
 
 /// The huge page size, 2 MiB, that every x86-64 kernel and most aarch64 kernels support.
 const HUGE_PAGE: usize = 2 << 20;
@@ -202,4 +201,115 @@ fn page_size() -> usize {
     // SAFETY: `sysconf` accepts any number, and reads a constant of the system.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(size).expect("Linux has a page size")
+}
+
+/// Use of huge pages.
+///
+/// ```
+/// use farreach_memory::HugePages;
+///
+/// assert_eq!(HugePages::default(), HugePages::No);
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum HugePages {
+    /// Use ordinary pages.
+    #[default]
+    No,
+    /// Use huge pages if enough are free; otherwise use ordinary pages and add a note.
+    Try,
+    /// Use huge pages, or return an error.
+    Require,
+}
+
+/// Memory could not be allocated.
+///
+/// ```
+/// use farreach_memory::Memory;
+///
+/// let error = Memory::allocate(0).unwrap_err();
+/// assert_eq!(error.to_string(), "cannot allocate 0 bytes: the size is zero");
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[error("cannot allocate {len} bytes{}: {reason}", on_node(*.numa_node))]
+#[non_exhaustive]
+pub struct AllocateError {
+    /// The requested number of bytes.
+    pub len: usize,
+    /// The requested NUMA node.
+    pub numa_node: Option<u32>,
+    /// The cause.
+    pub reason: AllocateReason,
+}
+
+impl AllocateError {
+    /// Returns an instruction that resolves the error.
+    pub fn fix(&self) -> String {
+        match &self.reason {
+            AllocateReason::Empty | AllocateReason::TooLarge => "request another size".to_owned(),
+            AllocateReason::Map(_) => "free memory, or raise `ulimit -v` and vm.max_map_count".to_owned(),
+            AllocateReason::NoHugePages(_) => {
+                "reserve huge pages of 2 MiB: sysctl vm.nr_hugepages=N".to_owned()
+            }
+            AllocateReason::Bind(_) => {
+                "name a node that /sys/devices/system/node lists, and that this process may use".to_owned()
+            }
+        }
+    }
+}
+
+/// The cause of a failed allocation.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AllocateReason {
+    /// Zero bytes were requested.
+    Empty,
+    /// The size exceeds the address space.
+    TooLarge,
+    /// `mmap` failed.
+    Map(io::Error),
+    /// Not enough huge pages are free.
+    NoHugePages(io::Error),
+    /// The pages could not be bound to the node.
+    Bind(io::Error),
+}
+
+impl fmt::Display for AllocateReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("the size is zero"),
+            Self::TooLarge => f.write_str("the size exceeds the address space"),
+            Self::Map(error) => write!(f, "mmap: {error}"),
+            Self::NoHugePages(error) => write!(f, "no huge pages are free: {error}"),
+            Self::Bind(error) => write!(f, "mbind: {error}"),
+        }
+    }
+}
+
+fn on_node(node: Option<u32>) -> String {
+    node.map(|node| format!(" on NUMA node {node}")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_tells_where_why_and_what_to_do() {
+        let error = |reason| AllocateError { len: 4096, numa_node: Some(3), reason };
+        let none = || io::Error::from(io::ErrorKind::OutOfMemory);
+        let told = [
+            (error(AllocateReason::TooLarge), "exceeds the address space", "another size"),
+            (error(AllocateReason::Map(none())), "mmap: ", "ulimit -v"),
+            (error(AllocateReason::NoHugePages(none())), "no huge pages are free", "vm.nr_hugepages"),
+            (error(AllocateReason::Bind(none())), "mbind: ", "/sys/devices/system/node"),
+        ];
+        for (error, why, fix) in told {
+            let text = error.to_string();
+            assert!(
+                text.starts_with("cannot allocate 4096 bytes on NUMA node 3: ") && text.contains(why),
+                "{text}"
+            );
+            assert!(error.fix().contains(fix), "{}", error.fix());
+        }
+    }
 }

@@ -61,13 +61,14 @@ mod registration;
 mod shared;
 mod slice;
 
+pub use allocation::{AllocateError, AllocateReason, HugePages};
 pub use buffer::Buffer;
 pub use buffers::Buffers;
 pub use exposed::Exposed;
 pub use key_guard::KeyGuard;
 pub use lent::Lent;
 pub use memory::{Memory, leaked_bytes};
-pub use options::{AllocateError, AllocateReason, HugePages, MemoryOptions};
+pub use options::MemoryOptions;
 pub use registration::{AttachError, AttachReason, DomainId, Registration, Release};
 pub use shared::Shared;
 pub use slice::Slice;

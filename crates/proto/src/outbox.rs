@@ -13,8 +13,6 @@
 //! it has answered and the resent operations are delivered, it gets the difference in a
 //! [`Frame::Add`].
 
-mod state;
-
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::counter::{CounterId, IMMEDIATE_PAGES_MAX, Immediate, LinkId, Reported};
@@ -23,8 +21,6 @@ use crate::plan::{Limits, Operation, Plan};
 use crate::route::Links;
 use crate::sequence::Sequence;
 use crate::wire::Frame;
-pub use state::Posted;
-use state::{Owed, Resend, Transfer};
 
 /// The maximum length of an operation that joins adjacent pages, in bytes. Longer operations would
 /// be no cheaper, and links could not share them.
@@ -51,6 +47,43 @@ impl TransferId {
     /// Returns the number of transfers that the outbox had before.
     pub fn index(self) -> u64 {
         self.0
+    }
+}
+
+/// A posted operation. The caller holds it until the card is done with it, and then hands it back
+/// to the outbox.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "the outbox waits until it is handed back"]
+pub struct Posted {
+    link: usize,
+    transfer: TransferId,
+    operation: Operation,
+    immediate: Option<Immediate>,
+    /// The entry of `Outbox::owed` for which it is resent.
+    owed: Option<(LinkId, CounterId)>,
+    /// The number of pages that are incomplete without it.
+    pages: u32,
+}
+
+impl Posted {
+    /// Returns the index of its link.
+    pub fn link(&self) -> usize {
+        self.link
+    }
+
+    /// Returns the transfer of its pages.
+    pub fn transfer(&self) -> TransferId {
+        self.transfer
+    }
+
+    /// Returns the immediate that it carries.
+    pub fn immediate(&self) -> Option<Immediate> {
+        self.immediate
+    }
+
+    /// Returns the bytes to move. An operation without bytes carries only its immediate.
+    pub fn operation(&self) -> &Operation {
+        &self.operation
     }
 }
 
@@ -556,5 +589,63 @@ impl Outbox {
     /// Returns `true` if nothing is left to do.
     pub fn is_idle(&self) -> bool {
         self.transfers.is_empty() && self.owed.is_empty()
+    }
+}
+
+/// An operation that was in flight on a lost link.
+#[derive(Debug)]
+struct Resend {
+    operation: Operation,
+    owed: Option<(LinkId, CounterId)>,
+    pages: u32,
+}
+
+#[derive(Debug)]
+struct Transfer {
+    plan: Plan,
+    counter: Option<CounterId>,
+    in_flight: usize,
+    /// The link on which a page was begun. The rest must follow there: on another link it could
+    /// overtake the beginning.
+    begun_on: Option<usize>,
+    /// For each link, the number of posted pages that no immediate has reported yet.
+    unreported: Vec<u32>,
+    /// Operations that their link had no room for.
+    refused: VecDeque<(usize, Operation)>,
+    /// Operations that were in flight on a lost link.
+    resends: VecDeque<Resend>,
+    /// The number of entries of `Outbox::owed` that must be reconciled before the transfer is done.
+    owed: usize,
+    /// Nothing more is posted than what is in flight.
+    is_aborted: bool,
+    /// A part was not posted, or not resent, because of the abort.
+    is_incomplete: bool,
+}
+
+/// Pages that the receiver may not have counted after the loss of a link.
+#[derive(Debug, Default)]
+struct Owed {
+    /// Pages reported by immediates over the lost link.
+    reported: u64,
+    /// Pages that were never reported.
+    unreported: u64,
+    /// The number of reported pages that the receiver has counted.
+    settled: Option<u64>,
+    /// The number of resent operations that are not delivered yet.
+    resends: usize,
+    /// Pages that are not resent, because their transfer was aborted. Pages that had arrived
+    /// nevertheless are included, so the receiver may count fewer pages than have arrived, but
+    /// never more.
+    aborted: u64,
+    transfers: Vec<TransferId>,
+}
+
+impl Transfer {
+    /// Drops everything that is not posted.
+    fn abort_rest(&mut self) {
+        self.plan.abort();
+        (self.is_incomplete, self.begun_on) = (true, None);
+        self.refused.clear();
+        self.unreported.fill(0);
     }
 }

@@ -11,7 +11,6 @@ mod answer;
 mod carrier;
 mod event;
 mod held;
-mod key;
 mod message_pool;
 mod rail;
 
@@ -19,8 +18,7 @@ pub use answer::{RevokeAnswer, TransferAnswer};
 pub use carrier::{Carrier, GrantMade};
 pub use event::Event;
 pub use held::Held;
-pub use key::{Key, KeyId};
-pub use rail::Rail;
+pub use rail::{Key, KeyId, Rail};
 
 pub use farreach_proto::plan::{Extent, Limits};
 pub use farreach_proto::rail::{

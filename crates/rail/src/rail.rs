@@ -1,4 +1,4 @@
-//! The trait of a rail.
+//! The trait of a rail, and the keys that it makes.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use farreach_memory::{Buffers, Exposed, Memory};
 use farreach_proto::rights::Rights;
 
-use crate::{Event, Key, KeyId, LinkKey, Properties, RailError, Refusal, WorkRequest};
+use crate::{Event, LinkKey, Properties, RailError, Refusal, WorkRequest};
 
 /// One rail of this host.
 pub trait Rail: Send + fmt::Debug {
@@ -85,4 +85,19 @@ pub trait Rail: Send + fmt::Debug {
     /// Returns the number of work requests in flight on all links, including closed ones, without
     /// receives of its own.
     fn in_flight(&self) -> usize;
+}
+
+/// Names a key on its own side's rail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyId(pub u64);
+
+/// A key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Key {
+    /// Its name on this side.
+    pub id: KeyId,
+    /// The address of the memory, as the peer's work requests use it.
+    pub address: u64,
+    /// The key that the peer's work requests carry.
+    pub key: u64,
 }

@@ -1,8 +1,26 @@
-//! Kinds of simulated cards.
+//! Kinds of simulated cards, and their names.
+
+use std::fmt;
 
 use farreach_proto::counter::IMMEDIATE_PAGES_MAX;
 use farreach_proto::plan::Limits;
 use farreach_rail::{EndedKeys, Proof, Properties};
+
+/// Names a card of a network. A card of a host that was killed and restarted has another id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CardId(pub u32);
+
+impl CardId {
+    pub(super) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for CardId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// The guarantees of a simulated card, and its behaviour where it gives none.
 ///

@@ -7,7 +7,7 @@ use farreach_proto::inflight::SlotId;
 use farreach_rail::RailError;
 
 use super::SimCard;
-use super::world::Action;
+use super::action::Action;
 
 pub(super) struct Host {
     pub(super) number: u32,

@@ -2,10 +2,11 @@
 
 use farreach_proto::inflight::SlotId;
 
+use super::action::Action;
 use super::end::{CardState, EndState, Failure, Ready, Way};
 use super::operation::State;
 use super::record::Rule;
-use super::world::{Action, World};
+use super::world::World;
 
 impl World {
     /// Completes a work request. Its buffers come back with the next poll.

@@ -1,7 +1,8 @@
 //! Faults of the simulated network.
 
+use super::action::Action;
 use super::end::{CardState, EndState, Way};
-use super::world::{Action, World};
+use super::world::World;
 
 impl World {
     /// Draws faults that follow a post a little later.

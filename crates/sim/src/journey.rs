@@ -5,11 +5,12 @@ use std::sync::atomic::Ordering;
 use farreach_proto::inflight::SlotId;
 use farreach_rail::Proof;
 
+use super::action::Action;
 use super::end::{CardState, EndState, Failure, Ready, Way};
-use super::key::Reach;
+use super::expose::Reach;
 use super::memory;
 use super::operation::{Kind, State};
-use super::world::{Action, World};
+use super::world::World;
 
 /// Whether a work request reaches the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -61,12 +61,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod action;
 #[cfg(test)]
 mod answers;
 mod card;
 mod chance;
 mod end;
 mod ending;
+mod expose;
 mod fault;
 #[cfg(test)]
 mod histories;
@@ -85,8 +87,8 @@ mod settings;
 mod tests;
 mod world;
 
-pub use card::SimCard;
-pub use network::{CardId, SimNetwork};
+pub use card::{CardId, SimCard};
+pub use network::SimNetwork;
 pub use rail::SimRail;
 pub use record::{Rule, Violation};
 pub use settings::{Odds, SimSettings};

@@ -8,7 +8,7 @@ use farreach_rail::LinkKey;
 
 use super::end::CardState;
 use super::world::World;
-use super::{SimSettings, Violation};
+use super::{CardId, SimSettings, Violation};
 
 /// Hosts, their cards, and everything between them. Clones refer to the same network.
 ///
@@ -25,22 +25,6 @@ use super::{SimSettings, Violation};
 #[derive(Clone)]
 pub struct SimNetwork {
     world: Arc<Mutex<World>>,
-}
-
-/// Names a card of a network. A card of a host that was killed and restarted has another id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CardId(pub u32);
-
-impl CardId {
-    pub(super) fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-impl fmt::Display for CardId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
 }
 
 impl SimNetwork {

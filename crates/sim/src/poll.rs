@@ -1,7 +1,8 @@
 //! Polls of simulated cards.
 
+use super::action::Action;
 use super::end::{CardState, Ready};
-use super::world::{Action, World};
+use super::world::World;
 
 /// Reasons for which a poll fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,10 +3,11 @@
 use farreach_memory::{Buffer, Buffers, DomainId};
 use farreach_rail::{LinkKey, RailError, Refusal, RemoteSegment, WorkRequest};
 
+use super::action::Action;
 use super::end::{CardState, EndState};
 use super::operation::{Kind, Operation, State};
 use super::record::Rule;
-use super::world::{Action, World};
+use super::world::World;
 
 const OPERATION: &str = "post a request to a simulated card";
 

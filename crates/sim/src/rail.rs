@@ -9,11 +9,11 @@ use farreach_proto::rights::Rights;
 use farreach_rail::{Event, Key, KeyId, LinkKey, Properties, Rail, RailError, Refusal, WorkRequest};
 use serde::{Deserialize, Serialize};
 
-use super::SimCard;
+use super::card::{CardId, SimCard};
 use super::end::{Card, CardState, End, EndState, Host, Ready};
-use super::key::EndedKey;
+use super::expose::EndedKey;
 use super::memory;
-use super::network::{CardId, SimNetwork};
+use super::network::SimNetwork;
 use super::poll::PollFailure;
 use super::world::World;
 

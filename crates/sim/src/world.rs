@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use farreach_proto::inflight::{SlotId, Slots};
 
+use super::action::Action;
 use super::chance::Chance;
 use super::end::{Card, CardState, End, Host};
 use super::key::KeyEntry;
@@ -39,68 +40,6 @@ pub(super) struct World {
     pub(super) leaked: usize,
     /// Whether faults by chance are switched off.
     pub(super) is_calm: bool,
-}
-
-/// An action that happens at its time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Action {
-    /// A card reads a part of a work request's bytes, and sends it.
-    Depart {
-        operation: SlotId,
-        part: u8,
-    },
-    /// A part arrives at the peer's memory.
-    Land {
-        operation: SlotId,
-        part: u8,
-    },
-    /// All parts have arrived: the peer is notified.
-    Deliver {
-        operation: SlotId,
-    },
-    /// A part of an answer arrives at the requesting side.
-    Answer {
-        operation: SlotId,
-        part: u8,
-    },
-    /// The work request is completed.
-    Finish {
-        operation: SlotId,
-    },
-    /// A card gives up a link.
-    Break {
-        end: usize,
-    },
-    KillLink {
-        end: usize,
-    },
-    CutCable {
-        card: usize,
-    },
-    MendCable {
-        card: usize,
-    },
-    StopHost {
-        host: usize,
-    },
-    KillHost {
-        host: usize,
-    },
-    /// Nothing, except that the driver should poll.
-    Wake,
-}
-
-impl Action {
-    fn operation(self) -> Option<SlotId> {
-        match self {
-            Self::Depart { operation, .. }
-            | Self::Land { operation, .. }
-            | Self::Deliver { operation }
-            | Self::Answer { operation, .. }
-            | Self::Finish { operation } => Some(operation),
-            _ => None,
-        }
-    }
 }
 
 #[derive(Debug, PartialEq, Eq)]

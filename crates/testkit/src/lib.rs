@@ -34,7 +34,6 @@ mod library;
 pub mod machine_code;
 mod orders;
 mod program;
-mod seeds;
 mod table;
 mod wait;
 
@@ -48,6 +47,5 @@ pub use host::{in_own_network, in_own_process, on_host_a};
 pub use library::{rdma_core_release, shared_object};
 pub use orders::{drop_in_orders, order};
 pub use program::{example, listen};
-pub use seeds::for_each_seed;
 pub use table::try_combinations;
 pub use wait::{WAIT_MAX, wait_for};

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use crate::bindings::*;
 
 /// The kind of advice in [`ibv_advise_mr`](crate::ibv_advise_mr).
-#[allow(non_camel_case_types)] // the C name
+#[allow(non_camel_case_types, reason = "the C name")]
 pub type ibv_advise_mr_advice = ib_uverbs_advise_mr_advice;
 /// Prefetch the pages for reading.
 pub const IBV_ADVISE_MR_ADVICE_PREFETCH: ibv_advise_mr_advice = IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH;

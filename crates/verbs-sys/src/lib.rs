@@ -53,7 +53,6 @@
 //! values of a newer library are valid. Types that differ between processors (`pthread_mutex_t`,
 //! `sockaddr`) come from the `libc` crate.
 
-// Generated, with the names, the layout and the documentation of C.
 #[allow(
     missing_docs,
     missing_debug_implementations,
@@ -64,7 +63,8 @@
     unused_qualifications,
     clippy::all,
     clippy::undocumented_unsafe_blocks,
-    rustdoc::all
+    rustdoc::all,
+    reason = "generated, with the names, the layout and the documentation of C"
 )]
 mod bindings;
 mod constants;

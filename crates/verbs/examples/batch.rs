@@ -13,7 +13,7 @@
 //! succession and computes the ratio, so that a temporary slowdown of the machine affects both.
 //! Differences within the spread are not significant.
 
-#![allow(clippy::print_stdout, clippy::print_stderr)] // a command-line program
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

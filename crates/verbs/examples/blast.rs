@@ -10,7 +10,7 @@
 //! the connection ends. So the sender counts credits: it starts with the length of the window, and
 //! the receiver grants more whenever it has posted half a window again.
 
-#![allow(clippy::print_stdout, clippy::print_stderr)] // a command-line program
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;

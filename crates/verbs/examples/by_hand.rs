@@ -9,7 +9,7 @@
 //! range of memory that the peer may access. Then the server sends a message, the client READs and
 //! WRITEs the server's memory, and the server checks it.
 
-#![allow(clippy::print_stdout, clippy::print_stderr)] // a command-line program
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpStream};

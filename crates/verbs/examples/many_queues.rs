@@ -8,7 +8,7 @@
 //! connected, and send to each other at the same time. An idle thread polls for a short time, and
 //! then sleeps until its own queue has a completion.
 
-#![allow(clippy::print_stdout, clippy::print_stderr)] // a command-line program
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
 use std::process::ExitCode;
 use std::thread;

@@ -7,7 +7,7 @@
 //! It prints one line for each: `NAME ok`, `NAME unsupported: why` or `NAME FAILED: why`. Every
 //! operation has its own pair of queue pairs, because a failure ends the connection.
 
-#![allow(clippy::print_stdout, clippy::print_stderr)] // a command-line program
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -9,7 +9,7 @@
 //! A program waits for two kinds of things: completions (`--wait`) and events of the connection
 //! (`--events`). Each has three ways to wait; all nine combinations do the same.
 
-#![allow(clippy::print_stdout, clippy::print_stderr)] // a command-line program
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;

@@ -16,7 +16,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::bindings::{first_difference, headers_version, rustfmt};
+use crate::generated::{first_difference, headers_version, rustfmt};
 use crate::headers::HeaderSet;
 use crate::paths;
 use crate::platform::Platform;

@@ -91,10 +91,8 @@ fn rust_type(ty: &Type) -> String {
 const RUST: &str = r#"// MARK by `cargo xtask bindings`. Do not edit.
 //! Prints every size, offset and constant of the bindings, for `cargo xtask layout` to compare with C's.
 
-// A constant may already have the type that it is printed as.
-#![allow(clippy::unnecessary_cast)]
-// Not every library has a structure with a flexible array.
-#![allow(dead_code, unused_macros)]
+#![allow(clippy::unnecessary_cast, reason = "a constant may already have the type that it is printed as")]
+#![allow(dead_code, unused_macros, reason = "not every library has a structure with a flexible array")]
 
 use std::io::{self, Write};
 use std::mem::{offset_of, size_of};

@@ -89,8 +89,7 @@ pub(super) fn engine_crates(tree: &Tree) -> Vec<Finding> {
     for rule in MAY_NOT_KNOW {
         for file in tree.rust_in(rule.krate).filter(|file| rule.applies_to(file)) {
             for name in file.names() {
-                if let Some(other) = rule.others.iter().find(|other| name.contains(&other.replace('-', "_")))
-                {
+                if let Some(other) = rule.others.iter().find(|other| names_crate(name, other)) {
                     findings.push(Finding::new(&file.path, name.line, rule.message(other)));
                 }
             }
@@ -108,6 +107,12 @@ pub(super) fn engine_crates(tree: &Tree) -> Vec<Finding> {
         }
     }
     findings
+}
+
+fn names_crate(name: &Name, krate: &str) -> bool {
+    // A field or a function may have the name of the engine's crate, which is that of the project.
+    let is_alone = name.segments.len() == 1 && krate == "farreach";
+    name.contains(&krate.replace('-', "_")) && !is_alone
 }
 
 struct MayNotKnow {
@@ -145,6 +150,7 @@ const MAY_NOT_KNOW: &[MayNotKnow] = &[
     MayNotKnow { krate: "rail", except: None, others: BOTH },
     MayNotKnow { krate: "sim", except: None, others: BOTH },
     MayNotKnow { krate: "dylib", except: None, others: BOTH },
+    MayNotKnow { krate: "doctor", except: None, others: &["farreach"] },
     MayNotKnow { krate: "verbs-sys", except: None, others: FABRIC },
     MayNotKnow { krate: "verbs", except: None, others: FABRIC },
     MayNotKnow { krate: "fabric-sys", except: None, others: VERBS },
@@ -193,17 +199,11 @@ pub(super) fn proto_pure(tree: &Tree) -> Vec<Finding> {
     }
     findings
 }
-pub(super) fn only_cli_speaks(tree: &Tree) -> Vec<Finding> {
+
+pub(super) fn typed_errors(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for file in tree.rust().filter(|file| is_library_source(file)) {
-        for name in names(without_tests(file.tokens())) {
-            if let Some(what) = speaks(&name) {
-                let message = format!("`{}` {what}, which only the command may: return it", name.display());
-                findings.push(Finding::new(&file.path, name.line, message));
-            }
-        }
-    }
-    for file in tree.manifests().filter(|file| file.krate().is_some_and(|krate| !MAY_SPEAK.contains(&krate)))
+    for file in
+        tree.manifests().filter(|file| file.krate().is_some_and(|krate| !HAVE_NO_USERS.contains(&krate)))
     {
         for dependency in Manifest::parse(&file.text).dependencies() {
             if dependency.name == "anyhow" {
@@ -215,22 +215,5 @@ pub(super) fn only_cli_speaks(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-const MAY_SPEAK: &[&str] = &["cli", "testkit", "xtask"];
-
-/// What a user's program links: not the command, tests, examples, benches or a build script.
-fn is_library_source(file: &File) -> bool {
-    file.is_source() && file.krate().is_some_and(|krate| !MAY_SPEAK.contains(&krate))
-}
-
-fn speaks(name: &Name) -> Option<&'static str> {
-    let last = name.segments.last().map_or("", String::as_str);
-    if name.is_macro && ["print", "println", "eprint", "eprintln", concat!("db", "g")].contains(&last) {
-        Some("prints")
-    } else if name.contains_path(&["process", "exit"]) {
-        Some("ends the process")
-    } else if name.segments[0] == "anyhow" {
-        Some("hides the type of an error")
-    } else {
-        None
-    }
-}
+/// No program links these: their errors are only printed.
+const HAVE_NO_USERS: &[&str] = &["cli", "testkit", "xtask"];

@@ -1,6 +1,6 @@
 //! The rules of the house, checked. Each is one line of [`RULES`]; a finding says where, which rule, and what to do.
 
-mod attributes;
+mod cycles;
 mod dependencies;
 mod examples;
 mod glossary;
@@ -9,7 +9,6 @@ mod links;
 mod manifest;
 mod names;
 mod reach;
-mod size;
 pub(crate) mod strings;
 #[cfg(test)]
 mod tests;
@@ -114,9 +113,9 @@ const RULES: &[Rule] = &[
         check: knowledge::proto_pure,
     },
     Rule {
-        name: "only-cli-speaks",
-        why: "a library that prints, exits or hides its errors' types takes the decision from its user",
-        check: knowledge::only_cli_speaks,
+        name: "typed-errors",
+        why: "a library that hides its errors' types takes the decision from its user",
+        check: knowledge::typed_errors,
     },
     Rule {
         name: "forbid-unsafe",
@@ -144,11 +143,6 @@ const RULES: &[Rule] = &[
         check: dependencies::check,
     },
     Rule {
-        name: "size",
-        why: "a file or function that does not fit in the head hides its errors",
-        check: size::check,
-    },
-    Rule {
         name: "examples",
         why: "a type is understood by how it is used; a verbs programmer tries what he can copy",
         check: examples::check,
@@ -157,11 +151,6 @@ const RULES: &[Rule] = &[
         name: "markers",
         why: "what is left to do is an issue; a note in the code is forgotten",
         check: text::markers,
-    },
-    Rule {
-        name: "whitespace",
-        why: "invisible differences make diffs that say nothing",
-        check: text::whitespace,
     },
     Rule {
         name: "registry-hosts",
@@ -174,14 +163,14 @@ const RULES: &[Rule] = &[
         check: text::developer_paths,
     },
     Rule {
-        name: "reasons",
-        why: "a silenced lint or test says why, so that it can be woken when the reason is gone",
-        check: attributes::check,
-    },
-    Rule {
         name: "dead-files",
         why: "a file that no crate or page leads to is neither compiled nor read",
         check: reach::check,
+    },
+    Rule {
+        name: "cycles",
+        why: "files that need each other can only be read, changed and tested together",
+        check: cycles::check,
     },
     Rule {
         name: "glossary",

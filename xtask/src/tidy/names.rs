@@ -11,8 +11,6 @@ use proc_macro2::{Delimiter, Group, Spacing, TokenStream, TokenTree};
 pub(super) struct Name {
     pub(super) segments: Vec<String>,
     pub(super) line: usize,
-    /// Followed by `!`.
-    pub(super) is_macro: bool,
 }
 
 impl Name {
@@ -54,35 +52,6 @@ pub(super) fn without_tests(tokens: TokenStream) -> TokenStream {
     kept.into_iter().collect()
 }
 
-/// Each `#[name …]` and `#![name …]`, at any depth: the name, its tokens, and its first and last line.
-pub(super) fn attributes(tokens: TokenStream, found: &mut Vec<Attribute>) {
-    let mut tokens = tokens.into_iter().peekable();
-    while let Some(token) = tokens.next() {
-        match token {
-            TokenTree::Punct(punct) if punct.as_char() == '#' => {
-                let line = punct.span().start().line;
-                skip_if_punct(&mut tokens, '!');
-                let Some(TokenTree::Group(group)) = tokens.peek() else { continue };
-                if group.delimiter() == Delimiter::Bracket {
-                    found.push(Attribute {
-                        tokens: group.stream(),
-                        line,
-                        last_line: group.span_close().start().line,
-                    });
-                }
-            }
-            TokenTree::Group(group) => attributes(group.stream(), found),
-            _ => {}
-        }
-    }
-}
-
-pub(super) struct Attribute {
-    pub(super) tokens: TokenStream,
-    pub(super) line: usize,
-    pub(super) last_line: usize,
-}
-
 fn collect(tokens: TokenStream, prefix: &[String], found: &mut Vec<Name>) {
     let mut tokens = tokens.into_iter().peekable();
     while let Some(token) = tokens.next() {
@@ -96,8 +65,7 @@ fn collect(tokens: TokenStream, prefix: &[String], found: &mut Vec<Name>) {
                     collect(group.stream(), &segments, found);
                     continue;
                 }
-                let is_macro = next_is(&mut tokens, '!', Spacing::Alone);
-                found.push(Name { segments, line, is_macro });
+                found.push(Name { segments, line });
             }
             TokenTree::Group(group) => collect(group.stream(), &[], found),
             _ => {}
@@ -137,12 +105,6 @@ fn next_is(tokens: &mut Peekable<IntoIter>, wanted: char, spacing: Spacing) -> b
     matches!(tokens.peek(), Some(TokenTree::Punct(next)) if next.as_char() == wanted && next.spacing() == spacing)
 }
 
-fn skip_if_punct(tokens: &mut Peekable<IntoIter>, wanted: char) {
-    if matches!(tokens.peek(), Some(TokenTree::Punct(punct)) if punct.as_char() == wanted) {
-        tokens.next();
-    }
-}
-
 fn is_cfg_test(attribute: &Group) -> bool {
     attribute.stream().to_string().replace(' ', "") == "cfg(test)"
 }
@@ -158,7 +120,8 @@ fn skip_item(tokens: &mut Peekable<IntoIter>) {
     }
 }
 
-fn plain(ident: &proc_macro2::Ident) -> String {
+/// The identifier without `r#`.
+pub(super) fn plain(ident: &proc_macro2::Ident) -> String {
     let text = ident.to_string();
     text.strip_prefix("r#").map_or(text.clone(), str::to_owned)
 }
@@ -185,13 +148,6 @@ mod tests {
             paths("/// ibv_a\n// ibv_b\n#[doc(alias = \"ibv_c\")] fn f() { \"ibv_d\" }"),
             ["doc", "doc", "alias", "fn", "f"]
         );
-    }
-
-    #[test]
-    fn a_macro_call_is_told_from_a_comparison() {
-        let found = names("a != b; c!()".parse().unwrap());
-        let macros: Vec<bool> = found.iter().map(|name| name.is_macro).collect();
-        assert_eq!(macros, [false, false, true]);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::Finding;
 use super::links::{links, resolve};
 use super::manifest::Manifest;
+use super::names::plain;
 use super::tree::{File, Tree};
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
@@ -45,7 +46,7 @@ fn reached_modules(tree: &Tree) -> BTreeSet<String> {
 }
 
 /// The files that cargo compiles as crates.
-fn roots(tree: &Tree) -> Vec<String> {
+pub(super) fn roots(tree: &Tree) -> Vec<String> {
     let mut roots = Vec::new();
     for manifest in tree.manifests() {
         let directory = manifest.path.trim_end_matches("/Cargo.toml");
@@ -61,7 +62,7 @@ fn roots(tree: &Tree) -> Vec<String> {
 }
 
 /// Where a file's modules are looked for.
-struct Place {
+pub(super) struct Place {
     /// The directory that the file is in: `#[path]` and `include!` start here.
     directory: String,
     /// The directory of its submodules.
@@ -69,7 +70,7 @@ struct Place {
 }
 
 impl Place {
-    fn of(path: &str) -> Self {
+    pub(super) fn of(path: &str) -> Self {
         let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
         let submodules = match name {
             "lib.rs" | "main.rs" | "mod.rs" => directory.to_owned(),
@@ -77,22 +78,22 @@ impl Place {
         };
         Self { directory: directory.to_owned(), submodules }
     }
+
+    /// Of a module that is written inside the file.
+    pub(super) fn inside(&self, module: &syn::ItemMod) -> Self {
+        let below = format!("{}/{}", self.submodules, plain(&module.ident));
+        Self { directory: below.clone(), submodules: below }
+    }
 }
 
 fn modules(items: &[syn::Item], place: &Place, found: &mut Vec<String>) {
     for item in items {
         match item {
             syn::Item::Mod(module) => {
-                let name = module.ident.to_string();
-                let name = name.trim_start_matches("r#");
                 if let Some((_, items)) = &module.content {
-                    let below = format!("{}/{name}", place.submodules);
-                    modules(items, &Place { directory: below.clone(), submodules: below }, found);
-                } else if let Some(path) = path_attribute(&module.attrs) {
-                    found.extend(resolve(&place.directory, &path));
+                    modules(items, &place.inside(module), found);
                 } else {
-                    found.push(format!("{}/{name}.rs", place.submodules));
-                    found.push(format!("{}/{name}/mod.rs", place.submodules));
+                    found.extend(module_files(module, place));
                 }
             }
             syn::Item::Macro(call) if call.mac.path.is_ident("include") => {
@@ -103,6 +104,15 @@ fn modules(items: &[syn::Item], place: &Place, found: &mut Vec<String>) {
             _ => {}
         }
     }
+}
+
+/// Where the file of a `mod name;` may be.
+pub(super) fn module_files(module: &syn::ItemMod, place: &Place) -> Vec<String> {
+    if let Some(path) = path_attribute(&module.attrs) {
+        return resolve(&place.directory, &path).into_iter().collect();
+    }
+    let name = plain(&module.ident);
+    [format!("{name}.rs"), format!("{name}/mod.rs")].map(|file| format!("{}/{file}", place.submodules)).into()
 }
 
 fn path_attribute(attributes: &[syn::Attribute]) -> Option<String> {

@@ -58,7 +58,7 @@ fn a_c_symbol_in_the_wrong_crate_is_told_with_place_and_remedy() {
 }
 
 const CASES: &[&[Case]] =
-    &[C_SYMBOLS, KNOWLEDGE, SPEAKING, UNSAFETY, EXAMPLES, MANIFESTS, TEXT, REASONS, REACH, GLOSSARY];
+    &[C_SYMBOLS, KNOWLEDGE, ERRORS, UNSAFETY, EXAMPLES, MANIFESTS, TEXT, REACH, CYCLES, GLOSSARY];
 
 const C_SYMBOLS: &[Case] = &[
     Caught {
@@ -134,6 +134,16 @@ const KNOWLEDGE: &[Case] = &[
         at: "crates/verbs/src/lib.rs:1",
         files: &[("crates/verbs/src/lib.rs", "fn f() { farreach_fabric::open(); }\n")],
     },
+    Caught {
+        rule: "engine-crates",
+        at: "crates/doctor/src/lib.rs:1",
+        files: &[("crates/doctor/src/lib.rs", "use farreach::Engine;\n")],
+    },
+    Caught {
+        rule: "engine-crates",
+        at: "crates/doctor/Cargo.toml:2",
+        files: &[("crates/doctor/Cargo.toml", "[dependencies]\nfarreach.workspace = true\n")],
+    },
     Clean {
         rule: "engine-crates",
         files: &[
@@ -141,6 +151,10 @@ const KNOWLEDGE: &[Case] = &[
             ("crates/engine/src/rails/verbs.rs", "use farreach_verbs::QueuePair;\n"),
             ("crates/engine/src/rails.rs", "use farreach_fabric::Endpoint;\n"),
             ("crates/engine/src/worker.rs", "use farreach_proto::plan;\n"),
+            (
+                "crates/doctor/src/lib.rs",
+                "use farreach_verbs::DeviceList;\nstruct Dump { farreach: String }\n",
+            ),
             (
                 "crates/cli/src/cmd/devices.rs",
                 "use farreach_verbs::DeviceList;\nuse farreach_fabric::Info;\n",
@@ -177,38 +191,15 @@ const KNOWLEDGE: &[Case] = &[
     },
 ];
 
-const SPEAKING: &[Case] = &[
+const ERRORS: &[Case] = &[
     Caught {
-        rule: "only-cli-speaks",
-        at: "crates/verbs/src/lib.rs:1",
-        files: &[("crates/verbs/src/lib.rs", "fn f() { println!(\"x\") }\n")],
-    },
-    Caught {
-        rule: "only-cli-speaks",
-        at: "crates/engine/src/lib.rs:1",
-        files: &[("crates/engine/src/lib.rs", "fn f() { std::process::exit(1) }\n")],
-    },
-    Caught {
-        rule: "only-cli-speaks",
+        rule: "typed-errors",
         at: "crates/fabric/Cargo.toml:2",
         files: &[("crates/fabric/Cargo.toml", "[dependencies]\nanyhow.workspace = true\n")],
     },
     Clean {
-        rule: "only-cli-speaks",
-        files: &[
-            (
-                "crates/verbs/src/lib.rs",
-                "//! println!()\nfn f() {}\n#[cfg(test)]\nmod tests { fn t() { println!() } }\n",
-            ),
-            ("crates/verbs/examples/show.rs", "fn main() { println!() }\n"),
-            ("crates/verbs/tests/device.rs", "fn skip() { eprintln!() }\n"),
-            (
-                "crates/cli/src/main.rs",
-                "use anyhow::Result;\nfn main() { println!(); std::process::exit(1) }\n",
-            ),
-            ("crates/cli/Cargo.toml", "[dependencies]\nanyhow.workspace = true\n"),
-            ("xtask/src/main.rs", "fn main() { println!() }\n"),
-        ],
+        rule: "typed-errors",
+        files: &[("crates/cli/Cargo.toml", "[dependencies]\nanyhow.workspace = true\n")],
     },
 ];
 
@@ -398,12 +389,7 @@ const MANIFESTS: &[Case] = &[
 const TEXT: &[Case] = &[
     Caught { rule: "rust-parses", at: "crates/x/src/lib.rs:1", files: &[("crates/x/src/lib.rs", "fn {\n")] },
     Clean { rule: "rust-parses", files: &[("crates/x/src/lib.rs", "fn f() {}\n")] },
-    // The functions' limit and the exemptions are in size.rs.
-    Caught { rule: "size", at: "run.py:1", files: &[("run.py", LINES_601)] },
-    Clean { rule: "size", files: &[("README.md", LINES_601)] },
     Caught { rule: "markers", at: "a.sh:1", files: &[("a.sh", concat!("# TO", "DO: more\n"))] },
-    Caught { rule: "markers", at: "a.md:1", files: &[("a.md", concat!("<<<<", "<<< ours\n"))] },
-    Caught { rule: "markers", at: "a.rs:1", files: &[("a.rs", "fn f() { todo!() }\n")] },
     Clean {
         rule: "markers",
         files: &[
@@ -411,10 +397,6 @@ const TEXT: &[Case] = &[
             ("a.md", "=======\n"),
         ],
     },
-    Caught { rule: "whitespace", at: "a.md:1", files: &[("a.md", "a \nb\n")] },
-    Caught { rule: "whitespace", at: "a.md:2", files: &[("a.md", "a\nb")] },
-    Caught { rule: "whitespace", at: "a.rs:2", files: &[("a.rs", "fn f() {\n\tg()\n}\n")] },
-    Clean { rule: "whitespace", files: &[("a.md", "a\n\nb\n"), ("Makefile", "a:\n\tb\n"), ("empty", "")] },
     Caught {
         rule: "registry-hosts",
         at: "a.md:1",
@@ -433,25 +415,6 @@ const TEXT: &[Case] = &[
     Clean {
         rule: "developer-paths",
         files: &[("a.rs", concat!("// $CACHE/ro", "ot/usr and https://example.net/x/ho", "me/y\n"))],
-    },
-];
-
-const REASONS: &[Case] = &[
-    Caught { rule: "reasons", at: "a.rs:1", files: &[("a.rs", "#[allow(dead_code)]\nfn f() {}\n")] },
-    Caught {
-        rule: "reasons",
-        at: "a.rs:2",
-        files: &[("a.rs", "/// Documentation is no reason.\n#[expect(dead_code)]\nfn f() {}\n")],
-    },
-    Caught { rule: "reasons", at: "a.rs:2", files: &[("a.rs", "#[test]\n#[ignore]\nfn f() {}\n")] },
-    Clean {
-        rule: "reasons",
-        files: &[(
-            "a.rs",
-            "#![allow(dead_code)] // as C has it\n\
-             // One reason for both.\n#![allow(non_camel_case_types)]\n#![allow(non_snake_case)]\n\
-             #[expect(dead_code, reason = \"used by a macro\")]\n#[ignore = \"needs a card\"]\nfn allow() {}\n",
-        )],
     },
 ];
 
@@ -497,10 +460,40 @@ const REACH: &[Case] = &[
     },
 ];
 
-const LINES_601: &str = {
-    const BYTES: [u8; 601] = [b'\n'; 601];
-    match str::from_utf8(&BYTES) {
-        Ok(lines) => lines,
-        Err(_) => panic!("newlines are text"),
-    }
-};
+const CYCLES: &[Case] = &[
+    // Through a re-export, and through an imported module.
+    Caught {
+        rule: "cycles",
+        at: "crates/x/src/a.rs:1",
+        files: &[
+            ("crates/x/Cargo.toml", ""),
+            ("crates/x/src/lib.rs", "mod a;\nmod b;\npub use b::B;\n"),
+            ("crates/x/src/a.rs", "use crate::B;\npub fn f(b: B) {}\n"),
+            ("crates/x/src/b.rs", "use crate::a;\npub struct B;\nfn g() {\n    a::f(B);\n}\n"),
+        ],
+    },
+    // Over three files, one of them a parent that uses its child.
+    Caught {
+        rule: "cycles",
+        at: "xtask/src/a/c.rs:1",
+        files: &[
+            ("xtask/Cargo.toml", ""),
+            ("xtask/src/main.rs", "mod a;\nmod b;\n"),
+            ("xtask/src/a/mod.rs", "mod c;\nuse c::C;\npub struct A(C);\n"),
+            ("xtask/src/a/c.rs", "use crate::b::B;\npub struct C(B);\n"),
+            ("xtask/src/b.rs", "use crate::a::A;\npub struct B(Box<A>);\n"),
+        ],
+    },
+    Clean {
+        rule: "cycles",
+        files: &[
+            ("crates/x/Cargo.toml", ""),
+            // A parent that hands on what its children define, one that uses a child which names it, and a test.
+            ("crates/x/src/lib.rs", "mod a;\nmod b;\npub mod c;\npub use a::A;\npub struct Root;\n"),
+            ("crates/x/src/a.rs", "use crate::Root;\npub struct A(Root);\n"),
+            ("crates/x/src/b.rs", "use crate::A;\n#[cfg(test)]\nmod tests { use crate::c::C; }\n"),
+            ("crates/x/src/c/mod.rs", "mod d;\nuse d::D;\nuse crate::b;\npub struct C(D);\n"),
+            ("crates/x/src/c/d.rs", "use super::C;\npub struct D;\nfn f(c: C) {}\n"),
+        ],
+    },
+];

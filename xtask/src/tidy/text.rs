@@ -13,18 +13,6 @@ pub(super) fn markers(tree: &Tree) -> Vec<Finding> {
                 let message = format!("{marker} is left over: do it now, or open an issue");
                 findings.push(Finding::new(&file.path, line, message));
             }
-            if CONFLICTS.iter().any(|conflict| text.starts_with(conflict)) {
-                findings.push(Finding::new(&file.path, line, "a merge conflict is left over: resolve it"));
-            }
-        }
-    }
-    for file in tree.rust() {
-        for name in file.names().iter().filter(|name| name.is_macro) {
-            let last = name.segments.last().map_or("", String::as_str);
-            if MACROS.contains(&last) {
-                let message = format!("{last}! is left over: write what belongs there");
-                findings.push(Finding::new(&file.path, name.line, message));
-            }
         }
     }
     findings
@@ -32,28 +20,6 @@ pub(super) fn markers(tree: &Tree) -> Vec<Finding> {
 
 const MARKERS: &[&str] =
     &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X"), concat!("HA", "CK")];
-const MACROS: &[&str] = &["todo", "unimplemented", "dbg"];
-const CONFLICTS: &[&str] = &[concat!("<<<<", "<<< "), concat!(">>>>", ">>> ")];
-
-pub(super) fn whitespace(tree: &Tree) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    // A patch keeps the context lines of what it patches, and an empty one is a blank.
-    for file in tree.files().filter(|file| !["patch", "diff"].contains(&file.extension())) {
-        for (line, text) in file.lines() {
-            if text.ends_with([' ', '\t', '\r']) {
-                findings.push(Finding::new(&file.path, line, "trailing white space: remove it"));
-            }
-            if file.extension() == "rs" && text.contains('\t') {
-                findings.push(Finding::new(&file.path, line, "a tab: write spaces, or \\t in a literal"));
-            }
-        }
-        if !file.text.is_empty() && !file.text.ends_with('\n') {
-            let last = file.text.lines().count();
-            findings.push(Finding::new(&file.path, last, "the last line does not end: add a newline"));
-        }
-    }
-    findings
-}
 
 pub(super) fn registry_hosts(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();

@@ -3,7 +3,6 @@
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use super::Finding;
-use super::names::attributes;
 use super::tree::{File, Tree};
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
@@ -23,9 +22,11 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
 const WITHOUT: &[&str] = &["proto", "rail", "engine", "doctor", "cli"];
 
 fn forbids(root: &File) -> bool {
-    let mut found = Vec::new();
-    attributes(root.tokens(), &mut found);
-    found.iter().any(|attribute| attribute.tokens.to_string().replace(' ', "") == "forbid(unsafe_code)")
+    let attributes = root.syntax().map_or(&[][..], |syntax| &syntax.attrs);
+    attributes.iter().any(|attribute| match &attribute.meta {
+        syn::Meta::List(list) => list.path.is_ident("forbid") && list.tokens.to_string() == "unsafe_code",
+        _ => false,
+    })
 }
 
 const PAGE: &str = "docs/UNSAFE.md";

@@ -7,9 +7,9 @@ use farreach_verbs::context::Context;
 use farreach_verbs::device::DeviceList;
 use farreach_verbs::pd::ProtectionDomain;
 use farreach_verbs::qp::state::ConnectionParameters;
+use serde::{Deserialize, Serialize};
 
 use super::failure::of_verbs;
-use super::meet::Proposal;
 use crate::exit::{Exit, Failure};
 use crate::rails::Tuning;
 
@@ -29,6 +29,16 @@ struct Rail {
     name: String,
     /// Only rails of the same kind are connected.
     kind: String,
+}
+
+/// The client's first message: the pair of cards to use.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Proposal {
+    /// The client's card.
+    pub(crate) card: String,
+    kind: String,
+    /// Its index among the client's cards of the same kind.
+    place: usize,
 }
 
 impl Cards {

@@ -6,21 +6,11 @@ use farreach_verbs::qp::state::PeerAddress;
 use farreach_verbs::wr::RemoteRange;
 use serde::{Deserialize, Serialize};
 
-use super::card::{Card, Cards};
+use super::card::{Card, Cards, Proposal};
 use super::link::{Link, LinkRules};
 use super::memory::Memory;
 use crate::exit::{Exit, Failure};
 use crate::session::Channel;
-
-/// The client's first message: the pair of cards to use.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Proposal {
-    /// The client's card.
-    pub(crate) card: String,
-    pub(super) kind: String,
-    /// Its index among the client's cards of the same kind.
-    pub(super) place: usize,
-}
 
 /// The agent's answer: its queue pairs and memory.
 #[derive(Debug, Serialize, Deserialize)]

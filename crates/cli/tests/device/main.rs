@@ -1,5 +1,5 @@
 //! The command over a real RDMA device, in the guest.
-#![allow(clippy::print_stderr)] // measurements are printed
+#![allow(clippy::print_stderr, reason = "measurements are printed")]
 
 #[path = "../support"]
 #[allow(dead_code, reason = "each tier of tests uses its part")]

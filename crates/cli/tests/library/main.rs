@@ -1,5 +1,5 @@
 //! The command over libfabric's providers, with whichever generation of the library the dynamic linker finds.
-#![allow(clippy::print_stderr)] // measurements are printed
+#![allow(clippy::print_stderr, reason = "measurements are printed")]
 
 #[path = "../support"]
 #[allow(dead_code, reason = "each tier of tests uses its part")]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use farreach::rails::fabric::{FabricRail, FabricSettings, offers};
 use farreach::{Memory, Rights};
-use farreach_rail::{EndedKeys, Event, LinkKey, Rail, RemoteSegment};
+use farreach_rail::{EndedKeys, Event, LinkKey, Proof, Rail, RemoteSegment};
 use farreach_sim::request::post;
 use farreach_testkit::pattern;
 
@@ -23,6 +23,9 @@ pub(crate) fn its_properties_are_what_the_library_says(place: &Place) {
     assert!(properties.name.starts_with(place.name), "{properties:?}");
     assert!(properties.kind.starts_with("fabric/"), "{properties:?}");
     assert_eq!(properties.is_rdma, place.is_rdma);
+    assert_eq!(properties.has_atomics, place.has_atomics());
+    assert_eq!(properties.writes_prove, Proof::Delivered);
+    assert_eq!(properties.message_max, FabricSettings::default().message_max);
     assert!(properties.limits.is_usable(), "{properties:?}");
     assert_eq!(rail.wait_fd().is_some(), place.has_descriptor());
     assert!(!properties.links_end_alone && !properties.immediates_name_link);

@@ -1,38 +1,14 @@
-//! Every kind of request.
+//! Requests, beyond the contract of every rail.
 
-use farreach::Buffer;
 use farreach::rails::fabric::FabricSettings;
-use farreach_fabric::Library;
 use farreach_memory::Buffers;
-use farreach_rail::{Extent, Proof, Rail, Refusal, RemoteSegments, WorkRequest};
+use farreach_rail::{Extent, Rail, Refusal, RemoteSegments, WorkRequest};
 use farreach_sim::request::{Refused, post};
 use farreach_testkit::{pattern, wait_for};
 
 use super::pair::{A, B, Pair, Place, Seen, write};
 
 const IMMEDIATE: u32 = 0xfa77_eac4;
-
-pub(crate) fn a_write_lands_and_its_immediate_is_told(place: &Place) {
-    let mut pair = Pair::open(place);
-    assert_eq!(pair.rails[A].properties().writes_prove, Proof::Delivered);
-    let granted = pair.expose(B, 65_536);
-    for (tag, len, immediate) in
-        [(1, 64, None), (2, 40_000, Some(IMMEDIATE)), (3, 4096, Some(0)), (4, 50_000, None)]
-    {
-        let data = pattern(tag as u8, len);
-        let slice = pair.slice(A, &data);
-        pair.post(A, tag, write(slice, granted.target(100, len as u64), immediate));
-        assert_eq!(pair.rails[A].in_flight(), 1);
-        if let Some(immediate) = immediate {
-            assert_eq!(pair.immediate(B), immediate);
-            assert_eq!(granted.copy(100, len), data, "the bytes are there when it is told");
-        }
-        assert_eq!(pair.done(A, tag).into_slice().unwrap()[..], data);
-        assert_eq!(granted.copy(100, len), data, "a completed write is delivered");
-        pair.assert_quiet();
-    }
-    assert_eq!(granted.copy(0, 100), [0; 100]);
-}
 
 /// While the peer does not poll, no operation completes.
 pub(crate) fn what_is_done_is_there_though_nobody_polls(place: &Place) {
@@ -57,49 +33,24 @@ pub(crate) fn what_is_done_is_there_though_nobody_polls(place: &Place) {
     pair.assert_quiet();
 }
 
-pub(crate) fn a_write_without_bytes_tells_its_immediate(place: &Place) {
-    let mut pair = Pair::open(place);
-    let granted = [A, B].map(|side| pair.expose(side, 64));
-    for (tag, from, to) in [(1, A, B), (2, A, B), (3, B, A)] {
-        pair.post(from, tag, granted[to].immediate(IMMEDIATE + tag as u32));
-        assert_eq!(pair.immediate(to), IMMEDIATE + tag as u32);
-        assert!(pair.done(from, tag).is_empty());
-    }
-    pair.assert_quiet();
-}
-
-/// Four pages each, in three pieces here and scattered at the target, so that their boundaries
-/// differ.
+/// Four pages in three pieces here and scattered at the target, so that their boundaries differ.
 pub(crate) fn a_write_of_several_pieces_fills_several_targets(place: &Place) {
     let mut pair = Pair::open(place);
     let limits = pair.rails[A].properties().limits;
+    let count = limits.pieces.min(3);
     let granted = pair.expose(B, 65_536);
     let data = pattern(9, 16_384);
     let shared = pair.slice(A, &data).share();
-    let pieces = |count: usize| {
-        let piece = |number: usize| shared.get(number * 16_384 / count..(number + 1) * 16_384 / count);
-        Buffers::List((0..count).map(|number| piece(number).unwrap().into()).collect())
-    };
-    pair.post(
-        A,
-        1,
-        (
-            WorkRequest::Write { target: granted.target(4096, 16_384), immediate: Some(IMMEDIATE) },
-            pieces(limits.pieces.min(4)),
-        ),
-    );
-    assert_eq!(pair.immediate(B), IMMEDIATE);
-    assert_eq!(granted.copy(4096, 16_384), data);
-    assert_eq!(pair.done(A, 1).count(), limits.pieces.min(4));
-
+    let piece = |number: usize| shared.get(number * 16_384 / count..(number + 1) * 16_384 / count);
+    let pieces = Buffers::List((0..count).map(|number| piece(number).unwrap().into()).collect());
     let offsets = [60_000, 0, 30_001, 9000];
     let extents = offsets.map(|offset| Extent { offset, len: 4096 });
     let targets = RemoteSegments::new(granted.key.address, granted.key.key, &extents).unwrap();
-    let request = (WorkRequest::WriteScattered { targets, immediate: Some(7) }, pieces(limits.pieces.min(3)));
+    let request = (WorkRequest::WriteScattered { targets, immediate: Some(7) }, pieces);
     if limits.targets < offsets.len() {
         let Refused { reason, request } = post(&mut pair.rails[A], pair.links[A], 2, request).unwrap_err();
         assert!(matches!(reason, Refusal::Never(_)), "{reason:?}");
-        assert_eq!(request.1.count(), limits.pieces.min(3), "{request:?}");
+        assert_eq!(request.1.count(), count, "{request:?}");
     } else {
         pair.post(A, 2, request);
         assert_eq!(pair.immediate(B), 7);
@@ -174,24 +125,11 @@ pub(crate) fn an_immediate_comes_behind_what_it_counts(place: &Place) {
     pair.assert_quiet();
 }
 
-pub(crate) fn a_read_fills_lent_parts(place: &Place) {
+pub(crate) fn a_read_gathers_several_ranges(place: &Place) {
     let mut pair = Pair::open(place);
     let granted = pair.expose(B, 40_000);
     let data = pattern(5, 40_000);
     granted.memory.write_at(0, &data);
-    let lent = pair.slice(A, &[0; 40_000]).lend();
-    let part = |start: usize, end: usize| lent.get(start..end).unwrap();
-    // Two requests in flight at once.
-    for (tag, start) in [(0, 0), (1, 20_000)] {
-        let pieces = Buffers::of_lent(vec![part(start, start + 5), part(start + 5, start + 20_000)]);
-        pair.post(A, tag, (WorkRequest::Read { target: granted.target(start as u64, 20_000) }, pieces));
-    }
-    let mut tags: Vec<_> =
-        (0..2).map(|_| pair.completed(A)).map(|(tag, _, outcome)| (tag, outcome.is_ok())).collect();
-    tags.sort_unstable();
-    assert_eq!(tags, [(0, true), (1, true)]);
-    assert_eq!(lent.try_reclaim().expect("both are back")[..], data);
-
     if pair.rails[A].properties().limits.targets >= 2 {
         let lent = pair.slice(A, &[0; 8192]).lend();
         let extents = [Extent { offset: 20_000, len: 5000 }, Extent { offset: 0, len: 3192 }];
@@ -207,78 +145,6 @@ pub(crate) fn a_read_fills_lent_parts(place: &Place) {
     let refused = post(&mut pair.rails[A], pair.links[A], 4, request).unwrap_err();
     let Refusal::Never(error) = refused.reason else { panic!("{:?}", refused.reason) };
     assert!(error.cause.contains("shared") && !error.fix.is_empty(), "{error:?}");
-    pair.assert_quiet();
-}
-
-pub(crate) fn atomics_are_there_where_the_rail_says_so(place: &Place) {
-    let mut pair = Pair::open(place);
-    let generation = usize::from(Library::open().unwrap().version().major >= 2);
-    let has_atomics = pair.rails[A].properties().has_atomics;
-    assert_eq!(has_atomics, place.has_atomics[generation]);
-    let granted = pair.expose(B, 4096);
-    granted.memory.write_at(64, &40_u64.to_ne_bytes());
-    let target = granted.target(64, 8);
-    let into = |pair: &mut Pair| Buffers::from(pair.slice(A, &[0; 8]));
-    let request = (WorkRequest::FetchAdd { target, add: 2 }, into(&mut pair));
-    if !has_atomics {
-        let refused = post(&mut pair.rails[A], pair.links[A], 1, request).unwrap_err();
-        assert!(matches!(refused.reason, Refusal::Never(_)), "{:?}", refused.reason);
-        assert_eq!(refused.request.1.len(), 8);
-        return;
-    }
-    let word = |buffers: Buffers| u64::from_ne_bytes(buffers.into_slice().unwrap()[..].try_into().unwrap());
-    pair.post(A, 1, request);
-    assert_eq!(word(pair.done(A, 1)), 40);
-    for (expected, found, left) in [(41, 42, 42), (42, 42, 7)] {
-        let request = (WorkRequest::CompareSwap { target, expected, desired: 7 }, into(&mut pair));
-        pair.post(A, 2, request);
-        assert_eq!(word(pair.done(A, 2)), found);
-        assert_eq!(granted.copy(64, 8), u64::to_ne_bytes(left));
-    }
-    pair.assert_quiet();
-}
-
-pub(crate) fn messages_go_both_ways(place: &Place) {
-    let settings = FabricSettings { receive_count: 4, ..FabricSettings::default() };
-    let mut pair = Pair::open_with(place, &settings);
-    let message_max = pair.rails[A].properties().message_max;
-    assert_eq!(message_max, settings.message_max);
-    // More messages than receive buffers, of all lengths.
-    for round in 0..10_u64 {
-        let len = [0, 1, 100, 4096, message_max][round as usize % 5];
-        for (from, to) in [(A, B), (B, A)] {
-            let data = pattern(round as u8, len);
-            let pieces = match len {
-                0 => Buffers::None,
-                _ => pair.slice(from, &data).into(),
-            };
-            pair.post(from, round, (WorkRequest::Send, pieces));
-            assert_eq!(pair.message(to), data);
-            assert_eq!(pair.done(from, round).len(), len);
-        }
-    }
-    // Several in flight in both directions, of two pieces each.
-    for tag in 0..8 {
-        for side in [A, B] {
-            let pieces: Vec<Buffer> =
-                vec![pair.slice(side, &[tag; 3]).into(), pair.slice(side, b"...").into()];
-            pair.post(side, tag.into(), (WorkRequest::Send, pieces.into()));
-        }
-    }
-    for side in [A, B] {
-        let (mut messages, mut tags) = (Vec::new(), Vec::new());
-        while messages.len() < 8 || tags.len() < 8 {
-            match pair.next(side) {
-                Seen::Message(bytes) => messages.push(bytes),
-                Seen::Completed { tag, outcome: Ok(()), .. } => tags.push(tag),
-                other => panic!("{other:?}"),
-            }
-        }
-        messages.sort();
-        tags.sort_unstable();
-        assert!(messages.iter().zip(0..8).all(|(bytes, tag)| bytes[..] == [tag, tag, tag, b'.', b'.', b'.']));
-        assert_eq!(tags, (0..8).collect::<Vec<_>>());
-    }
     pair.assert_quiet();
 }
 

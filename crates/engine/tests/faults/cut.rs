@@ -70,7 +70,7 @@ impl Hosts {
 
     /// Adds a Soft-RoCE device on each end of the rails' links: `rnear0` and `rnear1` here, `rfar0`
     /// and `rfar1` there.
-    #[allow(dead_code)] // tcp needs none
+    #[allow(dead_code, reason = "tcp needs none")]
     pub(crate) fn with_devices() -> Self {
         let mut hosts = Self::new();
         hosts.has_devices = true;

@@ -1,6 +1,5 @@
 //! Posting to a rail over libfabric and polling it allocate nothing.
 
-#[allow(dead_code)] // the suite uses all of it
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 

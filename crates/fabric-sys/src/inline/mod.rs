@@ -93,7 +93,7 @@ macro_rules! inline {
         /// call belongs to (an endpoint without it may lack the table). The other arguments are as
         /// the man page requires.
         #[inline]
-        #[allow(clippy::too_many_arguments)] // as many as C has
+        #[allow(clippy::too_many_arguments, reason = "as many as C has")]
         pub unsafe fn $name($($arg: $ty),*) -> $ret {
             // SAFETY: the caller guarantees that the object is live. Its provider installed the
             // table and left no entry empty.

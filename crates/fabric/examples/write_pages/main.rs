@@ -12,7 +12,7 @@
 //! code is 0 if all bytes are right, 1 if the server refused, 2 for wrong arguments, 3 without a
 //! provider, 4 if the server is lost, 5 if a byte is wrong.
 
-#![allow(clippy::print_stdout, clippy::print_stderr)] // a program that talks to its user
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that talks to its user")]
 
 mod args;
 mod arrivals;

@@ -7,8 +7,8 @@ use farreach_fabric_sys as sys;
 
 use super::atomics::{Atomics, Operands};
 use super::slots::Slots;
-use super::{Bound, Endpoint, Limits, Open, kept};
-use crate::handle::Handle;
+use super::{Endpoint, Limits, Open, kept};
+use crate::handle::{Bound, Handle};
 use crate::{Address, AddressVector, Capabilities, CompletionQueue, Domain, EndpointType, Error};
 
 /// The maximum number of operations of one endpoint in flight. More have no benefit.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use farreach_fabric_sys as sys;
 use farreach_memory::{Buffers, Slice};
 
-use crate::handle::Handle;
+use crate::handle::{Bound, Handle};
 use crate::leak::{self, Kind};
 use crate::{Address, AddressVector, CompletionQueue, Domain, Error, OperationKind};
 
@@ -65,15 +65,6 @@ pub(crate) struct Open {
     nothing: Slice,
     address: Address,
     limits: Limits,
-}
-
-/// The parents of an endpoint.
-#[derive(Clone)]
-pub(crate) struct Bound {
-    pub(crate) transmit_cq: CompletionQueue,
-    pub(crate) receive_cq: CompletionQueue,
-    pub(crate) av: AddressVector,
-    pub(crate) domain: Domain,
 }
 
 /// The limits that are checked on every post, copied from the offer.

@@ -3,8 +3,7 @@
 use farreach_fabric_sys as sys;
 
 use super::Open;
-use super::post::rma_iov;
-use crate::{Refusal, RemoteParts};
+use crate::{Refusal, RemoteParts, RemoteRegion};
 
 impl Open {
     pub(super) fn check_parts(&self, parts: &RemoteParts, len: usize) -> Result<(), Refusal> {
@@ -17,6 +16,11 @@ impl Open {
         }
         self.check_remote(parts.region(), 0)
     }
+}
+
+#[inline(always)]
+pub(super) fn rma_iov(remote: RemoteRegion, len: usize) -> sys::fi_rma_iov {
+    sys::fi_rma_iov { addr: remote.address(), len, key: remote.key() }
 }
 
 /// The ranges, as C structures.
@@ -50,7 +54,6 @@ impl Ranges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::RemoteRegion;
 
     #[test]
     fn as_many_ranges_are_named_as_there_are_bytes_for() {

@@ -7,7 +7,7 @@ use farreach_memory::{Buffers, DomainId};
 
 use super::atomics::WORD;
 use super::list::{BUFFERS_MAX, Filled, List, pointer};
-use super::parts::Ranges;
+use super::parts::{Ranges, rma_iov};
 use super::slots::{Slot, Slots};
 use super::{Endpoint, Open};
 use crate::op::Transmit;
@@ -464,11 +464,6 @@ impl<const N: usize> Call<'_, N> {
             }
         }
     }
-}
-
-#[inline(always)]
-pub(super) fn rma_iov(remote: RemoteRegion, len: usize) -> sys::fi_rma_iov {
-    sys::fi_rma_iov { addr: remote.address(), len, key: remote.key() }
 }
 
 /// Returns the C function that posts this kind.

@@ -103,8 +103,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         let said = self.end();
         if thread::panicking() {
-            // The only way to report something during a panic.
-            #[expect(clippy::print_stderr)]
+            #[expect(clippy::print_stderr, reason = "the only way to report something during a panic")]
             {
                 eprintln!("the server said: {said}");
             }

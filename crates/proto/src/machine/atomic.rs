@@ -1,53 +1,12 @@
 //! Atomics: operations on eight bytes of a peer's memory.
 
 use super::in_flight::{InFlight, Requested};
-use super::{Event, Machine, OpId, PeerKey};
+use super::{Event, Machine, NewAtomic, PeerKey};
 use crate::error::AtomicError;
 use crate::inflight::SlotId;
 use crate::lost::LostReason;
-use crate::rail::{Refusal, RemoteSegment, WorkRequest};
+use crate::rail::{Refusal, RemoteSegment};
 use crate::rights::Rights;
-
-/// The operation of an atomic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AtomicOperation {
-    /// Adds a number.
-    FetchAdd {
-        /// The number.
-        add: u64,
-    },
-    /// Sets a value if the expected one is found.
-    CompareSwap {
-        /// The expected value.
-        expected: u64,
-        /// The new value.
-        desired: u64,
-    },
-}
-
-impl AtomicOperation {
-    pub(super) fn on(self, target: RemoteSegment) -> WorkRequest<'static> {
-        match self {
-            Self::FetchAdd { add } => WorkRequest::FetchAdd { target, add },
-            Self::CompareSwap { expected, desired } => WorkRequest::CompareSwap { target, expected, desired },
-        }
-    }
-}
-
-/// An atomic to begin.
-#[derive(Debug, Clone, Copy)]
-pub struct NewAtomic {
-    /// The number of the request.
-    pub op: OpId,
-    /// The peer.
-    pub peer: PeerKey,
-    /// The peer's grant.
-    pub grant: u64,
-    /// The offset of the eight bytes in the grant.
-    pub offset: u64,
-    /// The operation.
-    pub request: AtomicOperation,
-}
 
 impl Machine {
     /// Begins an atomic. The answer is the previous value.

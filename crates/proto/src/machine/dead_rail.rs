@@ -7,9 +7,9 @@
 
 use std::collections::HashMap;
 
+use super::TransferFault;
 use super::in_flight::Requested;
 use super::peer::Remains;
-use super::transfer::TransferFault;
 use super::{Event, Machine, OpId, PeerKey};
 use crate::error::AtomicError;
 use crate::outbox::Posted;

@@ -1,14 +1,11 @@
 //! Events of the machine: results of requests, and changes of peers.
 
-use super::{PeerKey, TransferEnd};
+use super::{OpId, PeerKey};
 use crate::counter::{CounterId, Outcome};
 use crate::error::{AtomicError, SendError};
 use crate::lost::LostReason;
 use crate::rail::RailError;
-
-/// Names a request to the machine, by a number of the caller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct OpId(pub u64);
+use crate::stats::TransferStats;
 
 /// An event. Returned by [`Machine::poll_event`](super::Machine::poll_event) after a step, or after
 /// a request.
@@ -32,6 +29,38 @@ pub enum Event {
     Message(PeerKey, Vec<u8>),
     /// A peer has changed.
     Peer(PeerKey, PeerChange),
+}
+
+/// The result of a transfer.
+#[derive(Debug)]
+pub struct TransferEnd {
+    /// Whether all pages were moved.
+    pub outcome: Result<(), TransferFault>,
+    /// `true` if its memory is free; `false` if a card may still access a part of it.
+    pub is_back: bool,
+    /// The statistics of the transfer.
+    pub stats: TransferStats,
+}
+
+/// Reasons for which pages were not moved, or not all of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TransferFault {
+    /// The peer is lost.
+    PeerLost(LostReason),
+    /// The user aborted it.
+    Aborted,
+    /// The peer has revoked the grant.
+    Revoked,
+    /// The peer has no such grant.
+    NoSuchGrant,
+    /// The grant does not allow the operation.
+    NoRight,
+    /// The range ends beyond the grant.
+    OutOfBounds,
+    /// The peer has no such counter.
+    NoSuchCounter,
+    /// A rail refused it, or has failed.
+    Rail(RailError),
 }
 
 /// A change of a peer.

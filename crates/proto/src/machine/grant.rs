@@ -1,8 +1,8 @@
 //! Grants: local memory that peers may access, and memory of peers that this side may access.
 
+use super::TransferFault;
 use super::own_grants::{Next, OwnGrant, Reach, Wish};
 use super::rail::RailState;
-use super::transfer::TransferFault;
 use super::work::{Control, KeysEnded};
 use super::{Event, Machine, OpId, PeerChange, PeerKey};
 use crate::rail::{EndedKeys, RailError};

@@ -6,9 +6,9 @@
 //!
 //! Invariant: a buffer is never reused while a card may access it.
 
+use super::TransferFault;
 use super::links::IN_USE;
 use super::peer::{Due, Lost, Remains};
-use super::transfer::TransferFault;
 use super::work::Control;
 use super::{Event, Machine, Output, PeerChange, PeerKey};
 use crate::counter::LinkId;

@@ -56,6 +56,7 @@ mod own_grants;
 mod peer;
 mod peers;
 mod rail;
+mod request;
 mod reset;
 #[cfg(test)]
 mod tests;
@@ -80,16 +81,14 @@ use rail::RailState;
 use timers::Timers;
 use turns::Turns;
 
-pub use atomic::{AtomicOperation, NewAtomic};
 pub use census::Census;
-pub use event::{Event, OpId, PeerChange};
+pub use event::{Event, PeerChange, TransferEnd, TransferFault};
 pub use grant::RemoteKeys;
 pub use id_map::IdMap;
 pub use links::pairs_of;
 pub use message::HEADER;
-pub use peers::PeerKey;
 pub use rail::RailInfo;
-pub use transfer::{Direction, NewTransfer, TransferEnd, TransferFault};
+pub use request::{AtomicOperation, Direction, NewAtomic, NewTransfer, OpId, PeerKey};
 pub use work::{Content, Control, KeysEnded, LinkEnd, Opening, Post};
 
 use crate::rail::{LinkKey, Properties, RailError};

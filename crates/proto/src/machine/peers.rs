@@ -2,11 +2,8 @@
 //!
 //! Invariant: a key is never reused. A peer that connects again gets another one.
 
+use super::PeerKey;
 use super::peer::Peer;
-
-/// Names a peer of this engine. A peer that connects again gets another key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PeerKey(pub u32);
 
 /// See the [module](self).
 #[derive(Debug, Default)]

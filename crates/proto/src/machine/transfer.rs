@@ -3,77 +3,14 @@
 use super::in_flight::{InFlight, Requested};
 use super::peer::{Link, Peer};
 use super::work::{Content, Post};
-use super::{Event, Machine, OpId, PeerKey};
-use crate::counter::CounterId;
+use super::{Direction, Event, Machine, NewTransfer, OpId, PeerKey, TransferEnd, TransferFault};
 use crate::inflight::SlotId;
 use crate::lost::LostReason;
 use crate::outbox::{Posted, TransferId};
-use crate::plan::{Operation, Plan};
-use crate::rail::{LinkKey, RailError, Refusal, RemoteSegment, RemoteSegments, WorkRequest};
+use crate::plan::Operation;
+use crate::rail::{LinkKey, Refusal, RemoteSegment, RemoteSegments, WorkRequest};
 use crate::rights::Rights;
 use crate::stats::TransferStats;
-
-/// The direction of a transfer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
-    /// To the peer.
-    Write,
-    /// From the peer.
-    Read,
-}
-
-/// A transfer to begin.
-#[derive(Debug)]
-pub struct NewTransfer {
-    /// The number of the request.
-    pub op: OpId,
-    /// The peer.
-    pub peer: PeerKey,
-    /// The direction.
-    pub direction: Direction,
-    /// The source and destination of the bytes.
-    pub plan: Plan,
-    /// The peer's grant.
-    pub grant: u64,
-    /// The offset in the grant of the range that the plan lies within.
-    pub base: u64,
-    /// The length of that range in bytes.
-    pub len: u64,
-    /// The peer's counter that counts the pages.
-    pub counter: Option<CounterId>,
-}
-
-/// The result of a transfer.
-#[derive(Debug)]
-pub struct TransferEnd {
-    /// Whether all pages were moved.
-    pub outcome: Result<(), TransferFault>,
-    /// `true` if its memory is free; `false` if a card may still access a part of it.
-    pub is_back: bool,
-    /// The statistics of the transfer.
-    pub stats: TransferStats,
-}
-
-/// Reasons for which pages were not moved, or not all of them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TransferFault {
-    /// The peer is lost.
-    PeerLost(LostReason),
-    /// The user aborted it.
-    Aborted,
-    /// The peer has revoked the grant.
-    Revoked,
-    /// The peer has no such grant.
-    NoSuchGrant,
-    /// The grant does not allow the operation.
-    NoRight,
-    /// The range ends beyond the grant.
-    OutOfBounds,
-    /// The peer has no such counter.
-    NoSuchCounter,
-    /// A rail refused it, or has failed.
-    Rail(RailError),
-}
 
 /// A work request with pages, before it is built.
 #[derive(Debug, Clone, Copy)]

@@ -10,8 +10,8 @@ mod segments;
 
 pub use error::{RailError, RailStatus};
 pub use properties::{EndedKeys, Proof, Properties};
-pub use request::{Refusal, RemoteSegment, WorkRequest};
-pub use segments::RemoteSegments;
+pub use request::{Refusal, WorkRequest};
+pub use segments::{RemoteSegment, RemoteSegments};
 
 /// Names a link on the rail of its own side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,17 +1,6 @@
 //! Work requests.
 
-use super::{RailError, RemoteSegments};
-
-/// A range of a peer's memory, within a grant of the peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RemoteSegment {
-    /// The address in the peer's notation.
-    pub address: u64,
-    /// The key.
-    pub key: u64,
-    /// The length in bytes.
-    pub len: u64,
-}
+use super::{RailError, RemoteSegment, RemoteSegments};
 
 /// A work request for a card. All buffers that come with it are registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,16 @@
 
 use crate::plan::Extent;
 
-use super::RemoteSegment;
+/// A range of a peer's memory, within a grant of the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RemoteSegment {
+    /// The address in the peer's notation.
+    pub address: u64,
+    /// The key.
+    pub key: u64,
+    /// The length in bytes.
+    pub len: u64,
+}
 
 /// Several segments of a peer's memory with one key, in the order of an operation's bytes. All lie
 /// within one grant of the peer.

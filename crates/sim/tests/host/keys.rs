@@ -11,7 +11,7 @@ use farreach_sim::{Odds, SimCard, SimSettings};
 use crate::pair::{GRANTED_LEN, Pair, Side};
 
 /// Returns the slice that was exposed, as an engine takes it back.
-pub(crate) fn take_back(granted: Arc<Exposed>) -> Slice {
+fn take_back(granted: Arc<Exposed>) -> Slice {
     let exposed = Arc::into_inner(granted).expect("no rail has a handle");
     exposed.try_into_slice().expect("it is proven that nothing is in flight to it")
 }

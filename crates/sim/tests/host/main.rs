@@ -1,10 +1,11 @@
 //! The simulated network itself: it does what real cards do, and nothing that they do not.
 
+#[path = "../../../rail/tests/contract/mod.rs"]
+mod contract;
+
 mod dying;
 mod faults;
-mod history;
 mod keys;
 mod pair;
 mod requests;
-mod storm;
 mod violations;

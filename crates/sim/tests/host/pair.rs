@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use farreach_memory::Exposed;
-use farreach_memory::{Buffers, Memory, Slice};
+use farreach_memory::{Exposed, Memory, Slice};
 use farreach_proto::rights::Rights;
 use farreach_rail::{Event, Key, LinkKey, Rail, RailError, Refusal, RemoteSegment, WorkRequest};
 use farreach_sim::request::{Refused, post};
@@ -15,9 +14,9 @@ pub(crate) const GRANTED_LEN: usize = 4096;
 /// An event, kept.
 #[derive(Debug)]
 pub(crate) enum Told {
-    Completed { tag: u64, buffers: Buffers, outcome: Result<(), RailError> },
-    Immediate { link: Option<LinkKey>, bits: u32 },
-    Message { link: Option<LinkKey>, bytes: Vec<u8> },
+    Completed { tag: u64, outcome: Result<(), RailError> },
+    Immediate { bits: u32 },
+    Message,
     LinkDown { link: LinkKey },
 }
 
@@ -52,9 +51,9 @@ impl Side {
         loop {
             let polled = self.rail.poll(&mut |event| {
                 told.push(match event {
-                    Event::Completed { tag, buffers, outcome } => Told::Completed { tag, buffers, outcome },
-                    Event::Immediate { link, bits } => Told::Immediate { link, bits },
-                    Event::Message { link, bytes } => Told::Message { link, bytes: bytes.to_vec() },
+                    Event::Completed { tag, outcome, .. } => Told::Completed { tag, outcome },
+                    Event::Immediate { bits, .. } => Told::Immediate { bits },
+                    Event::Message { .. } => Told::Message,
                     Event::LinkDown { link, .. } => Told::LinkDown { link },
                 });
             });
@@ -69,10 +68,6 @@ impl Side {
         let mut bytes = vec![0; len];
         self.granted.read_at(offset, &mut bytes);
         bytes
-    }
-
-    pub(crate) fn word(&self, offset: usize) -> u64 {
-        u64::from_ne_bytes(self.bytes(offset, 8).try_into().unwrap())
     }
 
     /// Returns the tags of completed work requests, with their success.

@@ -1,14 +1,13 @@
 //! `--against FILE`: compares each row with the same row of an earlier run.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use super::report::{BenchReport, Key, Row};
+use super::row::{Key, Row};
 use crate::terminal::folded;
 
-/// An earlier run. It is read before the new one begins, so that a wrong file is reported at once.
+/// An earlier run.
 #[derive(Debug)]
 pub(crate) struct Against {
     file: PathBuf,
@@ -45,12 +44,8 @@ pub(crate) struct Comparison {
 }
 
 impl Against {
-    /// Reads the earlier run.
-    pub(crate) fn read(file: &Path) -> Result<Self> {
-        Ok(Self::with(file, BenchReport::read(file)?.rows))
-    }
-
-    pub(super) fn with(file: impl Into<PathBuf>, rows: Vec<Row>) -> Self {
+    /// Compares with the rows of this file.
+    pub(crate) fn new(file: impl Into<PathBuf>, rows: Vec<Row>) -> Self {
         Self { file: file.into(), rows }
     }
 
@@ -154,7 +149,7 @@ mod tests {
     use super::*;
 
     fn against(rows: Vec<Row>) -> Against {
-        Against::with("base.json", rows)
+        Against::new("base.json", rows)
     }
 
     #[test]

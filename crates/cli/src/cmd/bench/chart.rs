@@ -6,7 +6,8 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::report::{BenchReport, Row};
+use super::report::BenchReport;
+use super::row::Row;
 use super::series::{self, Series};
 use crate::units;
 

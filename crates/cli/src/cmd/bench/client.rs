@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 
 use super::figures::{Measured, Repetition};
 use super::operation::Operation;
-use super::report::{Key, Row};
+use super::row::{Key, Row};
 use super::streams::{self, Ends};
 use super::{Answer, BenchArgs, Order, Step};
 use crate::exit::{Exit, Failure};

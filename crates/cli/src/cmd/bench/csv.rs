@@ -2,7 +2,7 @@
 //! repetitions.
 
 use super::figures::Figures;
-use super::report::Row;
+use super::row::Row;
 
 type Figure = fn(&Figures) -> Option<f64>;
 

@@ -5,6 +5,8 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use crate::units;
+
 /// The figures of one measurement, or the middle of several.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -118,6 +120,49 @@ impl Spread {
         let min = Figures::each(all, |sorted| sorted[0])?;
         let max = Figures::each(all, |sorted| sorted[sorted.len() - 1])?;
         Some(Self { min, max })
+    }
+}
+
+/// Which figure is held against a floor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Measure {
+    OperationsPerSecond,
+    BitsPerSecond,
+    LatencyP50Ns,
+    LatencyP99Ns,
+    LatencyMaxNs,
+}
+
+impl Measure {
+    pub(super) fn of(self, figures: &Figures) -> Option<f64> {
+        match self {
+            Self::OperationsPerSecond => Some(figures.operations_per_second),
+            Self::BitsPerSecond => Some(figures.bits_per_second),
+            Self::LatencyP50Ns => figures.latency_p50_ns.map(|ns| ns as f64),
+            Self::LatencyP99Ns => figures.latency_p99_ns.map(|ns| ns as f64),
+            Self::LatencyMaxNs => figures.latency_max_ns.map(|ns| ns as f64),
+        }
+    }
+
+    pub(super) fn is_rate(self) -> bool {
+        matches!(self, Self::OperationsPerSecond | Self::BitsPerSecond)
+    }
+
+    pub(super) fn is_held(self, measured: f64, bound: f64) -> bool {
+        if self.is_rate() { measured >= bound } else { measured <= bound }
+    }
+
+    /// Formats a value with its unit.
+    pub(super) fn text(self, value: f64) -> String {
+        match self {
+            Self::OperationsPerSecond => units::operation_rate(value),
+            Self::BitsPerSecond => units::bit_rate(value),
+            Self::LatencyP50Ns => format!("p50 {}", units::duration(value)),
+            Self::LatencyP99Ns => format!("p99 {}", units::duration(value)),
+            Self::LatencyMaxNs => format!("max {}", units::duration(value)),
+        }
     }
 }
 

@@ -1,16 +1,12 @@
 //! `--floor`: the figures that a run must reach to pass.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anyhow::Result;
-use serde::{Deserialize, Serialize};
-
-use super::figures::Figures;
-use super::report::{BenchReport, Key, Row};
+use super::figures::Measure;
+use super::row::{Key, Row};
 use super::verdict::{Outcome, Verdict};
-use crate::units;
 use crate::units::parse::{bit_rate_of, duration_of, operation_rate_of, share_of};
 
 /// A lower bound on rates, or an upper bound on latencies, as typed.
@@ -22,45 +18,12 @@ pub(crate) enum Floor {
     Fixed { measure: Measure, bound: f64 },
 }
 
-/// Which figure is held against a floor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Measure {
-    OperationsPerSecond,
-    BitsPerSecond,
-    LatencyP50Ns,
-    LatencyP99Ns,
-    LatencyMaxNs,
-}
-
-impl Measure {
-    fn of(self, figures: &Figures) -> Option<f64> {
+impl Floor {
+    /// Returns the file of the earlier run, if it is a share of one.
+    pub(crate) fn baseline(&self) -> Option<&Path> {
         match self {
-            Self::OperationsPerSecond => Some(figures.operations_per_second),
-            Self::BitsPerSecond => Some(figures.bits_per_second),
-            Self::LatencyP50Ns => figures.latency_p50_ns.map(|ns| ns as f64),
-            Self::LatencyP99Ns => figures.latency_p99_ns.map(|ns| ns as f64),
-            Self::LatencyMaxNs => figures.latency_max_ns.map(|ns| ns as f64),
-        }
-    }
-
-    pub(super) fn is_rate(self) -> bool {
-        matches!(self, Self::OperationsPerSecond | Self::BitsPerSecond)
-    }
-
-    fn is_held(self, measured: f64, bound: f64) -> bool {
-        if self.is_rate() { measured >= bound } else { measured <= bound }
-    }
-
-    /// Formats a value with its unit.
-    pub(super) fn text(self, value: f64) -> String {
-        match self {
-            Self::OperationsPerSecond => units::operation_rate(value),
-            Self::BitsPerSecond => units::bit_rate(value),
-            Self::LatencyP50Ns => format!("p50 {}", units::duration(value)),
-            Self::LatencyP99Ns => format!("p99 {}", units::duration(value)),
-            Self::LatencyMaxNs => format!("max {}", units::duration(value)),
+            Self::Share { file, .. } => Some(file),
+            Self::Fixed { .. } => None,
         }
     }
 }
@@ -105,7 +68,7 @@ impl fmt::Display for Floor {
     }
 }
 
-/// A floor with its earlier run, which is read before the new one begins.
+/// A floor with the rows of its earlier run.
 #[derive(Debug)]
 pub(crate) struct Judge {
     floor: Floor,
@@ -113,16 +76,8 @@ pub(crate) struct Judge {
 }
 
 impl Judge {
-    /// Reads the file that the floor names, if any.
-    pub(crate) fn new(floor: Floor) -> Result<Self> {
-        let baseline = match &floor {
-            Floor::Share { file, .. } => BenchReport::read(file)?.rows,
-            Floor::Fixed { .. } => Vec::new(),
-        };
-        Ok(Self::with(floor, baseline))
-    }
-
-    pub(super) fn with(floor: Floor, baseline: Vec<Row>) -> Self {
+    /// Judges by a floor. `baseline` are the rows of the file that it names, if any.
+    pub(crate) fn new(floor: Floor, baseline: Vec<Row>) -> Self {
         Self { floor, baseline }
     }
 
@@ -184,7 +139,7 @@ mod tests {
     }
 
     fn judged(text: &str, baseline: Vec<Row>, rows: &[Row]) -> Vec<Verdict> {
-        Judge::with(floor(text), baseline).judge(rows)
+        Judge::new(floor(text), baseline).judge(rows)
     }
 
     fn outcomes(verdicts: &[Verdict]) -> Vec<Outcome> {

@@ -11,6 +11,7 @@ pub(crate) mod figures;
 pub(crate) mod floor;
 mod operation;
 pub(crate) mod report;
+pub(crate) mod row;
 #[cfg(test)]
 mod sample;
 mod series;
@@ -196,11 +197,17 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Measures and prints.
 pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
-    // Errors in the arguments are reported before anything is measured.
+    // Errors in the arguments and unusable files are reported before anything is measured.
     check::arguments(args)?;
     args.svg.as_deref().map(check::picture).transpose()?;
-    let against = args.against.as_deref().map(Against::read).transpose()?;
-    let judges = args.floor.iter().cloned().map(Judge::new).collect::<Result<Vec<_>>>()?;
+    let rows_of = |file: &Path| anyhow::Ok(BenchReport::read(file)?.rows);
+    let against =
+        args.against.as_deref().map(|file| anyhow::Ok(Against::new(file, rows_of(file)?))).transpose()?;
+    let judge = |floor: &Floor| {
+        let baseline = floor.baseline().map(rows_of).transpose()?.unwrap_or_default();
+        anyhow::Ok(Judge::new(floor.clone(), baseline))
+    };
+    let judges = args.floor.iter().map(judge).collect::<Result<Vec<_>>>()?;
     let (mut report, failure) = measure(args)?;
     report.comparisons = against.map(|against| against.compare(&report.rows));
     let verdicts: Vec<Vec<Verdict>> = judges.iter().map(|judge| judge.judge(&report.rows)).collect();

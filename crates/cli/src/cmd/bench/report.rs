@@ -5,7 +5,6 @@
 //! [`SCHEMA_VERSION`]. A field that an older report lacks is read as empty. The schema is
 //! docs/schema/bench.json.
 
-use std::fmt;
 use std::fs;
 use std::path::Path;
 
@@ -14,12 +13,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::against::Comparisons;
-use super::figures::{Figures, Repetition, Spread};
+use super::row::Row;
 use super::verdict::Verdict;
 use crate::exit::Failure;
 use crate::native::QueuePairArgs;
-use crate::report::{Head, LatencyOf, SCHEMA_VERSION, Told};
-use crate::units;
+use crate::report::{Head, SCHEMA_VERSION, Told};
 
 /// The name of the command in a report.
 pub(crate) const COMMAND: &str = "bench";
@@ -84,42 +82,6 @@ pub(crate) struct Parameters {
     pub(crate) queue_pair: Option<QueuePairArgs>,
 }
 
-/// What makes two rows the same measurement.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Key {
-    /// `write`, `read`, `send`
-    pub(crate) operation: String,
-    pub(crate) size_bytes: u64,
-    /// Operations in flight at once.
-    pub(crate) depth: u32,
-    /// Queue pairs or endpoints, on each rail.
-    pub(crate) queues: u32,
-    pub(crate) rails: Vec<String>,
-}
-
-/// One measurement, with all its repetitions.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Row {
-    #[serde(flatten)]
-    pub(crate) key: Key,
-    pub(crate) latency_of: LatencyOf,
-    /// Each figure's, over the repetitions.
-    pub(crate) median: Figures,
-    pub(crate) spread: Spread,
-    pub(crate) repetitions: Vec<Repetition>,
-}
-
-impl Row {
-    /// Creates a row; returns `None` without a repetition.
-    pub(crate) fn new(key: Key, latency_of: LatencyOf, repetitions: Vec<Repetition>) -> Option<Self> {
-        let median = Figures::median(&repetitions)?;
-        let spread = Spread::of(&repetitions)?;
-        Some(Self { key, latency_of, median, spread, repetitions })
-    }
-}
-
 impl BenchReport {
     /// Creates a report without rows.
     pub(crate) fn new(head: Head, parameters: Parameters) -> Self {
@@ -162,21 +124,10 @@ impl BenchReport {
     }
 }
 
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { operation, size_bytes, depth, queues, rails } = self;
-        write!(f, "{operation} {}, depth {depth}", units::size(*size_bytes))?;
-        if *queues != 1 {
-            write!(f, ", {queues} queues")?;
-        }
-        write!(f, ", {}", rails.join("+"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::against::Against;
-    use super::super::floor::Judge;
+    use super::super::floor::{Floor, Judge};
     use super::super::{sample, verdict};
     use super::*;
     use crate::exit::Exit;
@@ -207,8 +158,8 @@ mod tests {
     fn the_schema_describes_a_run_with_all_there_can_be() {
         let mut report = sample::report();
         report.comparisons =
-            Some(Against::with("base.json", sample::report().rows).compare(&report.rows[1..]));
-        report.verdicts = Judge::with("p99=5us".parse().unwrap(), Vec::new()).judge(&report.rows);
+            Some(Against::new("base.json", sample::report().rows).compare(&report.rows[1..]));
+        report.verdicts = Judge::new("p99=5us".parse().unwrap(), Vec::new()).judge(&report.rows);
         let failure = Failure::new(Exit::Unavailable, "there is none").cause("it is missing").fix("get one");
         report.not_measured =
             vec![NotMeasured::new(Some("cas"), "cas was not measured".to_owned(), &failure)];
@@ -224,10 +175,15 @@ mod tests {
         let file = folder.path().join("base.json");
         let report = sample::report();
         fs::write(&file, report.to_json().unwrap()).unwrap();
-        let floor = |share: u32| format!("{share}%of={}", file.display()).parse().unwrap();
-        assert!(verdict::is_passed(&Judge::new(floor(100)).unwrap().judge(&report.rows)));
-        assert!(!verdict::is_passed(&Judge::new(floor(101)).unwrap().judge(&report.rows)));
-        let compared = Against::read(&file).unwrap().compare(&report.rows);
+        let read = |file: &Path| BenchReport::read(file).unwrap().rows;
+        let judge = |share: u32| {
+            let floor: Floor = format!("{share}%of={}", file.display()).parse().unwrap();
+            let baseline = floor.baseline().map(read).unwrap();
+            Judge::new(floor, baseline)
+        };
+        assert!(verdict::is_passed(&judge(100).judge(&report.rows)));
+        assert!(!verdict::is_passed(&judge(101).judge(&report.rows)));
+        let compared = Against::new(&file, read(&file)).compare(&report.rows);
         assert_eq!((compared.rows.len(), compared.only_here.len()), (report.rows.len(), 0));
     }
 
@@ -243,14 +199,5 @@ mod tests {
         assert!(chain("{\"command\": \"bench\", \"schema_version\": 1}").contains("missing field"));
         let missing = BenchReport::read(Path::new("/nowhere/base.json")).unwrap_err();
         assert_eq!(missing.to_string(), "cannot read /nowhere/base.json");
-    }
-
-    #[test]
-    fn a_row_is_named_by_what_sets_it_apart() {
-        let mut key = sample::key("write", 65536, 16);
-        assert_eq!(key.to_string(), "write 64 KiB, depth 16, mlx5_0");
-        key.queues = 4;
-        key.rails.push("mlx5_1".into());
-        assert_eq!(key.to_string(), "write 64 KiB, depth 16, 4 queues, mlx5_0+mlx5_1");
     }
 }

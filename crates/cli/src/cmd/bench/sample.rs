@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::figures::{Figures, Repetition};
-use super::report::{BenchReport, COMMAND, Key, Parameters, Row};
+use super::report::{BenchReport, COMMAND, Parameters};
+use super::row::{Key, Row};
 use crate::report::{Head, LatencyOf, PeerReport, RailReport, SCHEMA_VERSION, Versions};
 use crate::session::Wait;
 

@@ -2,7 +2,7 @@
 
 use plotters::style::{BLACK, RGBColor};
 
-use super::report::{Key, Row};
+use super::row::{Key, Row};
 
 /// Colours that the colour-blind can distinguish (Okabe and Ito), one for each operation.
 const COLOURS: [RGBColor; 7] = [

@@ -3,7 +3,8 @@
 
 use super::against::{Comparison, Comparisons};
 use super::figures::deviation;
-use super::report::{BenchReport, INTERRUPTED, Key, Row};
+use super::report::{BenchReport, INTERRUPTED};
+use super::row::{Key, Row};
 use crate::show::paint::Paint;
 use crate::terminal::folded;
 use crate::units::{self, digits, microseconds, percent};
@@ -292,7 +293,7 @@ read   64 KiB     64       4  mlx5_0+mlx5_1   97.0  2.2 %    11.3   185 k    86.
             sample::row("write", 8, 16, &[8.3e6, 8.2e6, 8.5e6]),
             sample::row("write", 65536, 16, &[200e3, 201e3, 202e3]),
         ];
-        report.comparisons = Some(Against::with("base.json", earlier).compare(&report.rows));
+        report.comparisons = Some(Against::new("base.json", earlier).compare(&report.rows));
         assert_eq!(
             render(&report, Some(60), Paint::PLAIN),
             "\
@@ -339,7 +340,7 @@ It was interrupted: the rest was not measured.
     #[test]
     fn no_line_is_wider_than_the_terminal() {
         let mut report = sample::report();
-        report.comparisons = Some(Against::with("base.json", sample::report().rows).compare(&report.rows));
+        report.comparisons = Some(Against::new("base.json", sample::report().rows).compare(&report.rows));
         for width in [50, 80, 200] {
             for line in render(&report, Some(width), Paint::PLAIN).lines() {
                 assert!(line.chars().count() <= usize::from(width), "{width}: {line}");

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::floor::Measure;
-use super::report::Key;
+use super::figures::Measure;
+use super::row::Key;
 use crate::show::paint::Paint;
 use crate::terminal::folded;
 use crate::units::percent;
@@ -117,12 +117,12 @@ fn render_floor(verdicts: &[Verdict], width: Option<u16>, paint: Paint) -> Strin
 #[cfg(test)]
 mod tests {
     use super::super::floor::Judge;
-    use super::super::report::Row;
+    use super::super::row::Row;
     use super::super::sample;
     use super::*;
 
     fn judged(floor: &str, baseline: Vec<Row>, rows: &[Row]) -> Vec<Verdict> {
-        Judge::with(floor.parse().unwrap(), baseline).judge(rows)
+        Judge::new(floor.parse().unwrap(), baseline).judge(rows)
     }
 
     fn outcomes(verdicts: &[Verdict]) -> Vec<Outcome> {

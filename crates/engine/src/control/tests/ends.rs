@@ -10,19 +10,7 @@ use super::*;
 
 #[test]
 fn the_last_words_arrive_before_the_end() {
-    let ((mut caller, to), (mut called, from)) = pair();
-    // Unread data on this side must not discard the peer's last frames.
-    called.control.send(from, &Frame::Ping { nonce: 1 }).unwrap();
-    for sequence in 0..200 {
-        caller.control.send(to, &Frame::Message { sequence, bytes: vec![0; 50_000] }).unwrap();
-    }
-    caller.control.send(to, &Frame::Goodbye).unwrap();
-    caller.control.close(to);
-    assert!(caller.control.unfinished() > 0, "10 MB do not fit into a socket");
-    let reason = run(&mut caller, &mut called, |_, called| called.closed(from));
-    assert_eq!(called.frames(from).len(), 201);
-    assert_eq!(called.frames(from).last(), Some(&&Frame::Goodbye));
-    assert!(matches!(reason, CloseReason::Ended { is_torn: false, .. }), "{reason}");
+    let ((mut caller, to), _) = assert_last_words_arrive(pair());
     assert_eq!(caller.control.unfinished(), 0);
     assert!(caller.closed(to).is_none() && caller.frames(to).is_empty(), "it was closed here");
     assert_eq!(caller.control.peer_addr(to), None);

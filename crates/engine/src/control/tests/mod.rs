@@ -94,7 +94,9 @@ impl Side {
 
 /// Two connected sides: the one that connects and its connection, the one that accepts and its
 /// connection.
-fn pair() -> ((Side, ConnectionId), (Side, ConnectionId)) {
+type Connected = ((Side, ConnectionId), (Side, ConnectionId));
+
+fn pair() -> Connected {
     let ((mut called, address), mut caller) = (Side::listening(), Side::new());
     let id = caller.control.connect(address, RecordLayer::Plain).unwrap();
     let called_id = run(&mut caller, &mut called, |caller, called| {
@@ -105,6 +107,24 @@ fn pair() -> ((Side, ConnectionId), (Side, ConnectionId)) {
         })
     });
     ((caller, id), (called, called_id))
+}
+
+/// Closes a connection with much unsent. All of it arrives before the end.
+fn assert_last_words_arrive(pair: Connected) -> Connected {
+    let ((mut caller, to), (mut called, from)) = pair;
+    // Unread data on this side must not discard the peer's last frames.
+    called.control.send(from, &Frame::Ping { nonce: 1 }).unwrap();
+    for sequence in 0..200 {
+        caller.control.send(to, &Frame::Message { sequence, bytes: vec![0; 50_000] }).unwrap();
+    }
+    caller.control.send(to, &Frame::Goodbye).unwrap();
+    caller.control.close(to);
+    assert!(caller.control.unfinished() > 0, "10 MB do not fit into a socket");
+    let reason = run(&mut caller, &mut called, |_, called| called.closed(from));
+    assert_eq!(called.frames(from).len(), 201);
+    assert_eq!(called.frames(from).last(), Some(&&Frame::Goodbye));
+    assert!(matches!(reason, CloseReason::Ended { is_torn: false, .. }), "{reason}");
+    ((caller, to), (called, from))
 }
 
 /// Polls both sides without sleeping, until `holds` returns a value.

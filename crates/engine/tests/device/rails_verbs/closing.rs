@@ -7,7 +7,7 @@ use farreach::rails::verbs::VerbsSettings;
 use farreach_rail::{KeyId, Rail, Refusal, RemoteSegment, WorkRequest};
 use farreach_testkit::{on_host_a, pattern, wait_for};
 
-use crate::rails_verbs::pair::{Pair, send, tell, write};
+use crate::rails_verbs::pair::{Granted, Pair, send, tell, write};
 
 /// Posts a window of writes. Returns how many.
 fn fill(pair: &mut Pair, target: RemoteSegment) -> u64 {
@@ -54,12 +54,7 @@ fn a_link_that_is_closed_gives_every_buffer_back_with_the_next_poll() {
 
             // The peer's end cannot be used any more, but a new link can.
             pair.b.rail.close_link(pair.b.link);
-            (pair.a.link, pair.b.link) = pair.link();
-            let slice = pair.a.filled(9, 5000);
-            pair.a.post(1, write(slice, granted.part(0, 5000)));
-            pair.well_done();
-            assert_eq!(granted.bytes(), pattern(9, 5000));
-            pair.finish();
+            assert_new_link_works(pair, &granted);
         }
     });
 }
@@ -251,13 +246,18 @@ fn a_reset_ends_all_links_and_new_ones_work() {
         tags.sort_unstable();
         assert!(tags.into_iter().eq(0..posted), "each request is told of once");
         pair.b.rail.reset().expect("the rail begins anew");
-        (pair.a.link, pair.b.link) = pair.link();
-        let slice = pair.a.filled(9, 5000);
-        pair.a.post(1, write(slice, granted.part(0, 5000)));
-        pair.well_done();
-        assert_eq!(granted.bytes(), pattern(9, 5000));
-        pair.finish();
+        assert_new_link_works(pair, &granted);
     });
+}
+
+/// Connects a new link, and finishes.
+fn assert_new_link_works(mut pair: Pair, granted: &Granted) {
+    (pair.a.link, pair.b.link) = pair.link();
+    let slice = pair.a.filled(9, 5000);
+    pair.a.post(1, write(slice, granted.part(0, 5000)));
+    pair.well_done();
+    assert_eq!(granted.bytes(), pattern(9, 5000));
+    pair.finish();
 }
 
 const RECEIVES: u32 = 8;

@@ -1,31 +1,23 @@
-//! Every kind of request, by its effect on memory.
+//! Requests: the contract of every rail, and more.
 
-use std::sync::atomic::Ordering;
-
+use farreach::rails::verbs::{VerbsRail, VerbsSettings};
 use farreach::{Buffer, Memory, Rights};
 use farreach_memory::Buffers;
 use farreach_rail::{Rail, Refusal, RemoteSegment, WorkRequest};
-use farreach_sim::request::Request;
 use farreach_testkit::{on_host_a, pattern};
 
-use crate::rails_verbs::pair::{Pair, tell, write, write_and_tell};
+use crate::contract;
+use crate::rails_verbs::pair::{Pair, own_rail, tell, write, write_and_tell};
 
-#[test]
-#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
-fn a_write_lands_and_its_buffer_comes_back() {
+contract::contract! { [#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]] over_the_device }
+
+/// Calls a part of the contract. More messages come than there are receive buffers.
+fn over_the_device(part: fn(contract::pair::Pair<VerbsRail>)) {
     on_host_a(|| {
-        let mut pair = Pair::new();
-        let granted = pair.b.granted(3, 4096);
-        let page = pair.a.filled(4, 500);
-        pair.a.post(7, write(page, granted.part(1000, 500)));
-        assert_eq!(pair.a.rail.in_flight(), 1);
-        let done = pair.well_done();
-        assert_eq!(done.tag, 7);
-        assert_eq!(*done.buffers.into_slice().unwrap(), *pattern(4, 500));
-        let mut expected = pattern(3, 4096);
-        expected[1000..1500].copy_from_slice(&pattern(4, 500));
-        assert_eq!(granted.bytes(), expected, "it was delivered before it was done");
-        pair.finish();
+        let (port, settings) = (own_rail(), VerbsSettings { receives: 4, ..Default::default() });
+        let open = || VerbsRail::open(&port, &settings).expect("the rail opens");
+        part(contract::pair::Pair::new([open(), open()], || {}));
+        assert_eq!(farreach_memory::leaked_bytes(), 0);
     });
 }
 
@@ -88,89 +80,6 @@ fn a_write_without_bytes_tells_the_peer_all_the_same() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
-fn many_pieces_are_written_as_one_range_and_no_more_than_there_may_be() {
-    on_host_a(|| {
-        let mut pair = Pair::new();
-        let limit = pair.a.rail.properties().limits.pieces;
-        assert_eq!(limit, 16);
-        let granted = pair.b.granted(0, limit * 100);
-        let mut pieces = |count: usize| -> Buffers {
-            let mut whole = pair.a.filled(5, count * 100);
-            let mut pieces: Vec<Buffer> = (0..count).map(|_| whole.split_to(100).into()).collect();
-            pieces.reverse();
-            pieces.into()
-        };
-        let (most, too_many) = (pieces(limit), pieces(limit + 1));
-        pair.a.post(1, write(most, granted.part(0, limit as u64 * 100)));
-        let back = pair.well_done().buffers;
-        assert_eq!(back.count(), limit, "each comes back");
-        let expected: Vec<u8> = pattern(5, limit * 100).chunks(100).rev().flatten().copied().collect();
-        assert_eq!(granted.bytes(), expected);
-
-        let refused = pair.a.refused(write(too_many, granted.part(0, limit as u64 * 100)));
-        let Refusal::Never(reason) = refused.reason else { panic!("{refused:?}") };
-        assert!(reason.cause.contains("17 buffers"), "{reason}");
-        let (_, pieces) = refused.request;
-        assert_eq!((pieces.count(), pieces.len()), (limit + 1, (limit + 1) * 100));
-        pair.finish();
-    });
-}
-
-#[test]
-#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
-fn a_slice_is_read_into_in_parts() {
-    on_host_a(|| {
-        let mut pair = Pair::new();
-        let granted = pair.b.granted(6, 4096);
-        let lent = pair.a.filled(0, 4096).lend();
-        let part = |index: usize| Buffer::from(lent.get(index * 1024..(index + 1) * 1024).unwrap());
-        pair.a.post(0, (WorkRequest::Read { target: granted.part(0, 2048) }, vec![part(3), part(0)].into()));
-        pair.a.post(1, (WorkRequest::Read { target: granted.part(2048, 1024) }, part(1).into()));
-        pair.a.post(2, (WorkRequest::Read { target: granted.part(3072, 1024) }, part(2).into()));
-        for tag in 0..3 {
-            let done = pair.well_done();
-            assert_eq!(done.tag, tag);
-            drop(done.buffers);
-        }
-        let read = lent.try_reclaim().expect("every part is back");
-        let bytes = pattern(6, 4096);
-        assert_eq!(*read, *[&bytes[1024..2048], &bytes[2048..3072], &bytes[3072..], &bytes[..1024]].concat());
-        pair.finish();
-    });
-}
-
-#[test]
-#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
-fn atomics_change_the_word_and_tell_what_was_there() {
-    on_host_a(|| {
-        let mut pair = Pair::new();
-        assert!(pair.a.rail.properties().has_atomics);
-        let granted = pair.b.granted(0, 64);
-        let (word, target) = (|| granted.memory.atomic_at(8), granted.part(8, 8));
-        word().store(40, Ordering::Relaxed);
-        let mut was = |request: fn(Buffers, RemoteSegment) -> Request<'static>| {
-            let into = pair.a.filled(0, 8).into();
-            pair.a.post(1, request(into, target));
-            u64::from_ne_bytes((*pair.well_done().buffers.into_slice().unwrap()).try_into().unwrap())
-        };
-        assert_eq!(was(|into, target| (WorkRequest::FetchAdd { target, add: 2 }, into)), 40);
-        let swap = |into, target| (WorkRequest::CompareSwap { target, expected: 41, desired: 9 }, into);
-        assert_eq!(was(swap), 42, "not as expected: unchanged");
-        let swap = |into, target| (WorkRequest::CompareSwap { target, expected: 42, desired: 7 }, into);
-        assert_eq!(was(swap), 42);
-        assert_eq!(word().load(Ordering::Relaxed), 7);
-
-        let two = vec![pair.a.filled(0, 4).into(), pair.a.filled(0, 4).into()];
-        let refused = pair.a.refused((WorkRequest::FetchAdd { target, add: 1 }, two.into()));
-        assert!(matches!(refused.reason, Refusal::Never(_)), "{refused:?}");
-        let (_, into) = refused.request;
-        assert_eq!(into.count(), 2);
-        pair.finish();
-    });
-}
-
-#[test]
-#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
 fn a_full_link_hands_the_request_back_and_takes_it_later() {
     on_host_a(|| {
         let mut pair = Pair::new();
@@ -205,18 +114,27 @@ fn what_cannot_work_is_refused_whole_before_the_card_sees_it() {
         let shared = pair.a.filled(0, 8).share();
         let word = granted.part(0, 8);
         let strange = RemoteSegment { key: word.key | 1 << 40, ..word };
+        let limit = pair.a.rail.properties().limits.pieces;
+        assert_eq!(limit, 16);
+        let mut pieces = |count: usize| -> Buffers {
+            (0..count).map(|_| pair.a.filled(5, 4).into()).collect::<Vec<Buffer>>().into()
+        };
+        let (too_many, two) = (pieces(limit + 1), pieces(2));
         let cases = [
+            (write(too_many, granted.part(0, 64)), "17 buffers"),
+            ((WorkRequest::FetchAdd { target: word, add: 1 }, two), ""),
             (write(Memory::allocate(8).unwrap(), word), "not registered"),
             (write(long, granted.part(0, 64)), "do not fit"),
             ((WorkRequest::Read { target: word }, shared.into()), "shared"),
             (write(slice, strange), "more than 32 bits"),
         ];
         for (request, expected) in cases {
+            let count = request.1.count();
             let refused = pair.a.refused(request);
             let Refusal::Never(reason) = refused.reason else { panic!("{refused:?}") };
             assert!(reason.cause.contains(expected) && !reason.fix.is_empty(), "{reason}");
             let (_, pieces) = refused.request;
-            assert_eq!(pieces.count(), 1, "it is handed back whole");
+            assert_eq!(pieces.count(), count, "it is handed back whole");
         }
         assert_eq!(granted.bytes(), pattern(3, 64));
         // The link works as before.

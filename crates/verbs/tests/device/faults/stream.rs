@@ -44,6 +44,23 @@ pub(crate) enum Told {
     Device(AsyncEvent),
 }
 
+impl Told {
+    /// Checks that a sender was told that its peer is gone: by the connection, or by a work request
+    /// that nobody acknowledged.
+    pub(crate) fn assert_peer_is_gone(self) {
+        match self {
+            Self::Connection(error @ cm::Error::Disconnected { .. }) => {
+                assert!(error.cause().contains("ended the connection"), "{}", error.cause());
+            }
+            Self::Completion(failure) => {
+                assert_eq!(failure.status, cq::WorkStatus::RetryExceeded);
+                assert!(failure.cause().contains("no acknowledgement from the peer"), "{}", failure.cause());
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 /// A stream with the peer, and the state of its buffers.
 pub(crate) struct Stream {
     qp: QueuePair,

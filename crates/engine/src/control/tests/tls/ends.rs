@@ -7,19 +7,7 @@ use super::*;
 
 #[test]
 fn the_last_words_arrive_before_the_end() {
-    let ((mut caller, to), (mut called, from)) = secure_pair();
-    // Unread data on this side must not discard the peer's last frames.
-    called.control.send(from, &Frame::Ping { nonce: 1 }).unwrap();
-    for sequence in 0..200 {
-        caller.control.send(to, &Frame::Message { sequence, bytes: vec![0; 50_000] }).unwrap();
-    }
-    caller.control.send(to, &Frame::Goodbye).unwrap();
-    caller.control.close(to);
-    assert!(caller.control.unfinished() > 0, "10 MB do not fit into a socket");
-    let reason = run(&mut caller, &mut called, |_, called| called.closed(from));
-    assert_eq!(called.frames(from).len(), 201);
-    assert_eq!(called.frames(from).last(), Some(&&Frame::Goodbye));
-    assert!(matches!(reason, CloseReason::Ended { is_torn: false, .. }), "{reason}");
+    assert_last_words_arrive(secure_pair());
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn listening_over(tls: Tls) -> (Side, SocketAddr) {
 
 /// Two connected sides over TLS: the one that connects and its connection, the one that accepts and
 /// its connection.
-fn secure_pair() -> ((Side, ConnectionId), (Side, ConnectionId)) {
+fn secure_pair() -> Connected {
     let (here, there) = friends();
     let ((mut called, address), mut caller) = (listening_over(there), Side::new());
     let id = caller.control.connect(address, record_layer(here.connecting("127.0.0.1").unwrap())).unwrap();
