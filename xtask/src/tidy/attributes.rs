@@ -1,4 +1,4 @@
-//! `#[ignore]`, `#[allow]` and `#[expect]` each say why.
+//! `#[ignore]`, `#[allow]` and `#[expect]` must have a reason.
 
 use proc_macro2::{TokenStream, TokenTree};
 
@@ -15,20 +15,20 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             found.iter().filter(|attribute| silences_lint(&attribute.tokens)).collect();
         for attribute in &silencing {
             if !has_reason(&attribute.tokens) && !is_commented(file, attribute, &silencing) {
-                let message =
-                    "say why the lint is wrong here: a comment on this line or above, or `reason = \"…\"`";
+                let message = "add why the lint is wrong here: a comment on this line or \
+                    above, or `reason = \"…\"`";
                 findings.push(Finding::new(&file.path, attribute.line, message));
             }
         }
         for attribute in found.iter().filter(|attribute| attribute.tokens.to_string() == "ignore") {
-            let message = "say why the test is left out: `#[ignore = \"…\"]`";
+            let message = "add the reason why the test is ignored: `#[ignore = \"…\"]`";
             findings.push(Finding::new(&file.path, attribute.line, message));
         }
     }
     findings
 }
 
-/// `allow(…)` or `expect(…)`, also below `cfg_attr`.
+/// Returns whether it is `allow(…)` or `expect(…)`, also within `cfg_attr`.
 fn silences_lint(tokens: &TokenStream) -> bool {
     let mut tokens = tokens.clone().into_iter();
     match (tokens.next(), tokens.next()) {
@@ -48,7 +48,8 @@ fn has_reason(tokens: &TokenStream) -> bool {
     tokens.to_string().replace(' ', "").contains("reason=\"")
 }
 
-/// A plain comment on the attribute's line or on the line above it; one comment may stand above a row of them.
+/// Returns whether a plain comment is on the attribute's line or on the line above. One comment may
+/// precede several attributes.
 fn is_commented(file: &File, attribute: &Attribute, silencing: &[&Attribute]) -> bool {
     let line = |number: usize| file.text.lines().nth(number - 1).unwrap_or_default().trim();
     if (attribute.line..=attribute.last_line).any(|number| line(number).contains("//")) {

@@ -1,17 +1,18 @@
-//! What a Rust file names: its paths and identifiers, also those inside macros, without comments and literals.
+//! The names in a Rust file: its paths and identifiers, also those in macros, without comments and
+//! literals.
 
 use std::iter::Peekable;
 
 use proc_macro2::token_stream::IntoIter;
 use proc_macro2::{Delimiter, Group, Spacing, TokenStream, TokenTree};
 
-/// One path as written, with `use` groups multiplied out: `use std::{io, thread::spawn}` names `std::io` and
-/// `std::thread::spawn`.
+/// One path as written, with `use` groups expanded: `use std::{io, thread::spawn}` contains
+/// `std::io` and `std::thread::spawn`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Name {
     pub(super) segments: Vec<String>,
     pub(super) line: usize,
-    /// Followed by `!`.
+    /// Whether a `!` follows.
     pub(super) is_macro: bool,
 }
 
@@ -24,7 +25,7 @@ impl Name {
         self.segments.iter().any(|segment| segment == identifier)
     }
 
-    /// Whether these segments occur in this order, next to each other.
+    /// Returns whether these segments occur in this order, next to each other.
     pub(super) fn contains_path(&self, path: &[&str]) -> bool {
         self.segments.windows(path.len()).any(|window| window.iter().eq(path))
     }
@@ -40,7 +41,7 @@ pub(super) fn names(tokens: TokenStream) -> Vec<Name> {
     found
 }
 
-/// The tokens without the items below `#[cfg(test)]`.
+/// Returns the tokens without the items under `#[cfg(test)]`.
 pub(super) fn without_tests(tokens: TokenStream) -> TokenStream {
     let mut kept = Vec::new();
     let mut tokens = tokens.into_iter().peekable();
@@ -54,7 +55,8 @@ pub(super) fn without_tests(tokens: TokenStream) -> TokenStream {
     kept.into_iter().collect()
 }
 
-/// Each `#[name …]` and `#![name …]`, at any depth: the name, its tokens, and its first and last line.
+/// Collects each `#[name …]` and `#![name …]`, at any depth: the name, its tokens, and its first
+/// and last line.
 pub(super) fn attributes(tokens: TokenStream, found: &mut Vec<Attribute>) {
     let mut tokens = tokens.into_iter().peekable();
     while let Some(token) = tokens.next() {
@@ -147,7 +149,7 @@ fn is_cfg_test(attribute: &Group) -> bool {
     attribute.stream().to_string().replace(' ', "") == "cfg(test)"
 }
 
-/// Leaves the attribute's own brackets, further attributes and the item behind.
+/// Skips the brackets of the attribute, further attributes and the item.
 fn skip_item(tokens: &mut Peekable<IntoIter>) {
     for token in tokens {
         match token {

@@ -1,4 +1,4 @@
-//! Files over 600 lines and functions over 70, with the ones that read better whole.
+//! Files over 600 lines and functions over 70 lines, with a list of exemptions.
 
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
@@ -9,7 +9,8 @@ use super::tree::{File, Tree};
 const FILE_LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 70;
 
-/// What may be longer: a path, or `path::function`, and why splitting it would read worse.
+/// Items that may be longer: a path, or `path::function`, and why splitting would make it harder to
+/// read.
 const EXEMPTIONS: &[Exemption] = &[];
 
 struct Exemption {
@@ -27,7 +28,7 @@ fn check_with(tree: &Tree, exemptions: &[Exemption]) -> Vec<Finding> {
     for item in &long {
         if !exemptions.iter().any(|exemption| exemption.item == item.name) {
             let message = format!(
-                "{} lines, more than {}: split it, or give the reason why not in tidy/size.rs",
+                "{} lines, more than {}: split it, or add an exemption with its reason in tidy/size.rs",
                 item.lines, item.lines_max
             );
             findings.push(Finding::new(&item.path, item.line, message));
@@ -36,7 +37,7 @@ fn check_with(tree: &Tree, exemptions: &[Exemption]) -> Vec<Finding> {
     for exemption in exemptions {
         if !long.iter().any(|item| item.name == exemption.item) {
             let message = format!(
-                "the exemption of {} ({}) excuses nothing any more: remove it",
+                "the exemption of {} ({}) is no longer needed: remove it",
                 exemption.item, exemption.reason
             );
             findings.push(Finding::new("xtask/src/tidy/size.rs", 1, message));
@@ -46,7 +47,7 @@ fn check_with(tree: &Tree, exemptions: &[Exemption]) -> Vec<Finding> {
 }
 
 struct Long {
-    /// As an exemption names it.
+    /// The name, as in an exemption.
     name: String,
     path: String,
     line: usize,
@@ -76,7 +77,8 @@ struct Functions<'a> {
 }
 
 impl Functions<'_> {
-    /// From the line of `fn` to the closing brace: documentation is not what makes a function long.
+    /// Counts from the line of `fn` to the closing brace: documentation does not make a function
+    /// long.
     fn look(&mut self, signature: &syn::Signature, block: &syn::Block) {
         let line = signature.fn_token.span().start().line;
         let lines = block.brace_token.span.close().end().line - line + 1;
