@@ -1,6 +1,6 @@
-//! Regenerates the checked-in bindings of the sys crates, or checks that they are what the headers give.
+//! Regenerates the checked-in bindings of the sys crates, or checks that they match the headers.
 //!
-//! bindgen and libclang are needed for this alone: a build of Farreach needs neither.
+//! Only this task needs bindgen and libclang; a build of Farreach needs neither.
 
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -14,13 +14,13 @@ use crate::paths;
 /// Arguments of `cargo xtask bindings`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BindingsArgs {
-    /// Write nothing; fail when the checked-in files differ from what the headers give
+    /// Write nothing; fail if the checked-in files differ from the headers
     #[arg(long)]
     check: bool,
-    /// Only the example that prints the layout, from the bindings that are there: needs no bindgen
+    /// Write only the example that prints the layout, from the existing bindings; needs no bindgen
     #[arg(long)]
     example_only: bool,
-    /// Only this crate
+    /// Process only this crate
     #[arg(long = "crate", value_name = "CRATE", value_parser = ["verbs-sys", "fabric-sys"])]
     only: Option<String>,
 }
@@ -44,7 +44,7 @@ pub(crate) fn execute(args: &BindingsArgs) -> Result<()> {
     Ok(())
 }
 
-/// Formats a generated file as `cargo fmt` would, so that it can be checked like any other.
+/// Formats a generated file like `cargo fmt`, so that it passes the format check.
 pub(crate) fn rustfmt(root: &Path, source: &str) -> Result<String> {
     let mut child = Command::new("rustfmt")
         .args(["--edition", "2024", "--emit", "stdout", "--config-path"])
@@ -54,7 +54,7 @@ pub(crate) fn rustfmt(root: &Path, source: &str) -> Result<String> {
         .spawn()
         .context("cannot run rustfmt: rustup component add rustfmt")?;
     let mut stdin = child.stdin.take().context("rustfmt has no standard input")?;
-    // rustfmt reads all of its input before it writes, so the two pipes cannot wait for each other.
+    // rustfmt reads all of its input before it writes, so the two pipes cannot block each other.
     stdin.write_all(source.as_bytes())?;
     drop(stdin);
     let output = child.wait_with_output()?;
@@ -62,7 +62,7 @@ pub(crate) fn rustfmt(root: &Path, source: &str) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// The release whose output is checked in; another one may write the same thing in other words.
+/// The release of bindgen whose output is checked in. Another release may format it differently.
 const BINDGEN_RELEASE: &str = "0.73";
 
 fn bindgen_version() -> Result<String> {
@@ -75,12 +75,12 @@ fn bindgen_version() -> Result<String> {
     let version = text.trim().trim_start_matches("bindgen ").to_owned();
     ensure!(
         version.starts_with(&format!("{BINDGEN_RELEASE}.")),
-        "the bindings are made with bindgen {BINDGEN_RELEASE}, and {version} is installed: {how}"
+        "the bindings need bindgen {BINDGEN_RELEASE}, but {version} is installed: {how}"
     );
     Ok(version)
 }
 
-/// The release of the headers that these bindings name as theirs.
+/// Returns the release of the headers that these bindings were generated from.
 pub(crate) fn headers_version(bindings: &str) -> Option<&str> {
     bindings.lines().next()?.split_once(FROM_HEADERS)?.1.strip_suffix(". Do not edit.")
 }
@@ -110,7 +110,7 @@ fn generate(root: &Path, sys: &SysCrate, headers: &Headers, version: &str) -> Re
     rustfmt(root, &(header + &String::from_utf8(output.stdout)?))
 }
 
-/// One flag a line; `#` begins a comment line.
+/// Returns the flags, one for each line. `#` begins a comment line.
 fn flag_lines(flags: &str) -> impl Iterator<Item = &str> {
     flags.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
@@ -127,13 +127,13 @@ fn put(root: &Path, path: &Path, text: &str, check: bool) -> Result<()> {
     }
     let found = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
     if let Some(difference) = first_difference(&found, text) {
-        bail!("{shown} is not what the headers give; `cargo xtask bindings` writes it anew\n{difference}");
+        bail!("{shown} does not match the headers; `cargo xtask bindings` regenerates it\n{difference}");
     }
-    println!("{shown}: as generated");
+    println!("{shown}: up to date");
     Ok(())
 }
 
-/// The first line that differs, both ways; `None` when the texts are equal.
+/// Returns the first line that differs, in both texts; `None` if they are equal.
 pub(crate) fn first_difference(found: &str, expected: &str) -> Option<String> {
     if found == expected {
         return None;
@@ -144,7 +144,7 @@ pub(crate) fn first_difference(found: &str, expected: &str) -> Option<String> {
         number += 1;
         match (found.next(), expected.next()) {
             (Some(a), Some(b)) if a == b => {}
-            (None, None) => return Some("the ends of the lines differ".to_owned()),
+            (None, None) => return Some("the line endings differ".to_owned()),
             (a, b) => {
                 let shown = |line: Option<&str>| line.unwrap_or("(the end)").to_owned();
                 return Some(format!("line {number}\n  there:     {}\n  generated: {}", shown(a), shown(b)));
