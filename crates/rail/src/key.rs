@@ -1,13 +1,13 @@
 //! Keys with which peers access memory.
 
-/// Names a key on its own side's rail.
+/// Identifies a key on the rail of its own side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyId(pub u64);
 
 /// A key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key {
-    /// Its name on this side.
+    /// The identifier on this side.
     pub id: KeyId,
     /// The address of the memory, as the peer's work requests use it.
     pub address: u64,
