@@ -1,7 +1,8 @@
-//! The public API of the published libraries, as lists in the repository, so that a change of it is seen in review.
+//! The public API of the published libraries, as lists in the repository, so that a change is
+//! visible in review.
 //!
-//! The lists come from rustdoc's JSON. It is not stable: a release of rustc with another format needs another release of the crate
-//! `public-api`, and says so.
+//! The lists come from rustdoc's JSON, which is not stable: if a release of rustc has another
+//! format, another release of the crate `public-api` is needed, and an error says so.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -21,7 +22,8 @@ pub(crate) struct ApiArgs {
     check: bool,
 }
 
-/// The published libraries. The sys crates are not listed: their files of bindings are such lists, and `bindings --check` compares them.
+/// The published libraries. The sys crates are not listed: their bindings are such lists
+/// themselves, and `bindings --check` compares them.
 const LIBRARIES: &[&str] = &[
     "farreach",
     "farreach-memory",
@@ -48,9 +50,13 @@ pub(crate) fn execute(args: &ApiArgs) -> Result<()> {
     }
     differences += &write_or_compare(INDEX, &index, args.check)?;
     if !differences.is_empty() {
-        bail!("the public API has changed; `cargo xtask api` writes the lists anew:\n{differences}");
+        bail!("the public API has changed; `cargo xtask api` updates the lists:\n{differences}");
     }
-    println!("api: {} libraries, {}", LIBRARIES.len(), if args.check { "as listed" } else { "written" });
+    println!(
+        "api: {} libraries, {}",
+        LIBRARIES.len(),
+        if args.check { "lists are up to date" } else { "lists written" }
+    );
     Ok(())
 }
 
@@ -72,7 +78,7 @@ The sys crates are not listed here. Their `src/bindings.rs` is such a list.
 struct List {
     package: &'static str,
     lines: Vec<String>,
-    /// Lines that rustdoc shows only if it is told to.
+    /// Lines of items that are hidden in the documentation.
     hidden: BTreeSet<String>,
 }
 
@@ -129,14 +135,14 @@ impl Kind {
                     | "union",
                 ),
             ) => Self::Item,
-            // `const` is passed over above, as a word before `fn`.
+            // `const` is skipped above, as a word before `fn`.
             (Some("pub"), _) if line.contains("pub const ") => Self::Item,
             _ => Self::Part,
         }
     }
 }
 
-/// Has rustdoc describe a library, and returns its public items without methods of implemented traits.
+/// Runs rustdoc for a library and returns its public items, without methods of implemented traits.
 fn items(package: &str, rustdoc: &Path, more: &[&str]) -> Result<Vec<String>> {
     let mut cargo = command("cargo", ["rustdoc", "--quiet", "--lib", "--all-features", "--package", package]);
     cargo.args(["--", "-Z", "unstable-options", "--output-format", "json", "--cap-lints", "allow"]);
@@ -150,15 +156,16 @@ fn items(package: &str, rustdoc: &Path, more: &[&str]) -> Result<Vec<String>> {
         .build()
         .with_context(|| {
             format!(
-                "cannot read {}: this rustc may write another format than the crate public-api reads",
+                "cannot read {}: its format may not be the one that this release of the crate \
+                 public-api reads",
                 json.display()
             )
         })?;
     Ok(without_trait_methods(api.items().map(ToString::to_string)))
 }
 
-/// Leaves out the methods of implemented traits, which are known from the trait, and the lines of inherent implementations, whose
-/// methods follow.
+/// Removes the methods of implemented traits, which are known from the trait, and the lines of
+/// inherent implementations, whose methods follow.
 fn without_trait_methods(items: impl Iterator<Item = String>) -> Vec<String> {
     let mut implementing: Option<String> = None;
     let mut lines = Vec::new();
@@ -178,7 +185,8 @@ fn without_trait_methods(items: impl Iterator<Item = String>) -> Vec<String> {
     lines
 }
 
-/// Returns the path in a line, without generic arguments: `farreach::Pending::wait` of `pub fn farreach::Pending<T, E>::wait(&mut self)`.
+/// Returns the path in a line, without generic arguments: `farreach::Pending::wait` for `pub fn
+/// farreach::Pending<T, E>::wait(&mut self)`.
 fn path_of(line: &str) -> String {
     let mut depth = 0_u32;
     let mut path = String::new();
@@ -198,7 +206,8 @@ fn path_of(line: &str) -> String {
     path.trim_end_matches(':').to_owned()
 }
 
-/// A rustdoc that takes unstable options. The variable is set for it alone: cargo would build everything anew.
+/// Writes a rustdoc wrapper that accepts unstable options. The variable is set only for rustdoc:
+/// cargo would rebuild everything otherwise.
 fn wrapper() -> Result<PathBuf> {
     let folder = paths::target().join("api");
     fs::create_dir_all(&folder)?;
@@ -208,7 +217,7 @@ fn wrapper() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Writes a file, or returns the lines in which it differs.
+/// Writes a file, or returns the lines that differ.
 fn write_or_compare(file: &str, text: &str, is_compared: bool) -> Result<String> {
     let path = paths::repository().join(file);
     if !is_compared {

@@ -1,6 +1,7 @@
-//! Test programs on real transports. The machines that run them are small and busy, and some of what is tested there depends on a datagram that
-//! nobody repeats. So a test that failed gets a second attempt, by itself. If it passes then it is unsteady: it is named, also at the end of CI, and
-//! more than [`BORNE`] of them fail the run.
+//! Runs test programs on real transports. The machines are small and busy, and some tests depend on
+//! a datagram that is not repeated. Therefore a failed test gets a second attempt, alone. If it
+//! passes then, it is unsteady: it is named, also at the end of CI, and more than [`BORNE`]
+//! unsteady tests fail the run.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek};
@@ -14,18 +15,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::binaries::TestBinary;
 
-/// So many unsteady tests are tolerated among all that run on one transport.
+/// The number of unsteady tests that are tolerated on one transport.
 const BORNE: usize = 3;
 
-/// How a line begins that names an unsteady test.
+/// The beginning of a line that names an unsteady test.
 const UNSTEADY: &str = "unsteady, passed at the second attempt: ";
 
-/// The unsteady tests that a log names.
+/// Returns the unsteady tests that a log names.
 pub(crate) fn unsteady_in(log: &str) -> impl Iterator<Item = &str> {
     log.lines().filter_map(|line| line.strip_prefix(UNSTEADY))
 }
 
-/// A test program, and which of its tests are to run.
+/// A test program, and which of its tests to run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Program {
     pub(crate) binary: TestBinary,
@@ -33,15 +34,16 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// The tests that wait for a library or a device.
+    /// Selects the tests that need a library or a device.
     pub(crate) fn ignored_of(binary: TestBinary) -> Result<Self> {
         let tests = binary.ignored()?;
-        ensure!(!tests.is_empty(), "{} has no test that waits for a library or a device", binary.name());
+        ensure!(!tests.is_empty(), "{} has no test that needs a library or a device", binary.name());
         Ok(Self { binary, tests })
     }
 }
 
-/// A program that runs for longer has hung. The longest takes some eight minutes, in a guest, where nothing else runs.
+/// The time after which a program counts as hung. The longest takes about eight minutes, in a guest
+/// without other load.
 const HUNG: Duration = Duration::from_secs(1500);
 
 /// The results of tests.
@@ -49,14 +51,15 @@ const HUNG: Duration = Duration::from_secs(1500);
 pub(crate) struct Tally {
     passed: usize,
     failed: Vec<String>,
-    /// Passed at the second attempt; among `passed`.
+    /// Tests that passed at the second attempt. They are included in `passed`.
     unsteady: Vec<String>,
 }
 
 impl Tally {
-    /// Runs tests of a program and adds their results. `start` makes the command, given the words for libtest that choose the tests.
+    /// Runs tests of a program and adds their results. `start` returns the command, given the
+    /// arguments for libtest that select the tests.
     ///
-    /// A program whose tests pass prints one line; the whole output of one with a failure is shown.
+    /// A program whose tests pass prints one line. If one fails, the whole output is printed.
     pub(crate) fn run(
         &mut self,
         name: &str,
@@ -73,8 +76,8 @@ impl Tally {
         if failed > 0 {
             println!("{name}:\n{}", first.said);
             let names = failures(&first.said);
-            ensure!(names.len() == failed, "{name} tells of {failed} failures, and names {}", names.len());
-            // With many, it is not an accident, and another hour is not well spent on them.
+            ensure!(names.len() == failed, "{name} reports {failed} failures, but names {}", names.len());
+            // With many failures it is no coincidence, and a second attempt would waste time.
             let unsteady = if failed <= BORNE { second_attempt(&names, &start)? } else { Vec::new() };
             passed += unsteady.len();
             failed -= unsteady.len();
@@ -93,7 +96,7 @@ impl Tally {
         Ok(())
     }
 
-    /// Prints the sum of all, which should be `expected` tests; an error unless they passed.
+    /// Prints the sum of all results. Returns an error unless `expected` tests have passed.
     pub(crate) fn close(&self, what: &str, expected: usize) -> Result<()> {
         let Self { passed, failed, unsteady } = self;
         for test in unsteady {
@@ -101,21 +104,25 @@ impl Tally {
         }
         println!("{what}: {passed} passed, {} failed", failed.len());
         ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
-        ensure!(*passed == expected, "of {expected} {what} tests {passed} have run");
-        ensure!(unsteady.len() <= BORNE, "{} tests are unsteady, which is no accident", unsteady.len());
+        ensure!(*passed == expected, "{passed} of {expected} {what} tests have run");
+        ensure!(
+            unsteady.len() <= BORNE,
+            "{} tests are unsteady, more than the limit of {BORNE}",
+            unsteady.len()
+        );
         Ok(())
     }
 }
 
-/// The words that tell libtest to run these tests and no other.
+/// Returns the arguments that make libtest run only these tests.
 pub(crate) fn exactly(tests: &[String]) -> Vec<&str> {
     std::iter::once("--exact").chain(tests.iter().map(String::as_str)).collect()
 }
 
-/// Runs the tests of these names once more; those that pass now.
+/// Runs these tests once more. Returns those that pass now.
 fn second_attempt(names: &[String], start: &impl Fn(&[&str]) -> Result<Command>) -> Result<Vec<String>> {
     let second = Attempt::make(start(&exactly(names))?)?;
-    println!("── the second attempt:\n{}", second.said);
+    println!("── second attempt:\n{}", second.said);
     let again = failures(&second.said);
     Ok(match second.closing {
         Some((passed, failed)) if passed + failed == names.len() && again.len() == failed => {
@@ -127,16 +134,16 @@ fn second_attempt(names: &[String], start: &impl Fn(&[&str]) -> Result<Command>)
 
 /// One run of a test program.
 pub(crate) struct Attempt {
-    /// What it printed, on both streams.
+    /// The output, of both streams.
     pub(crate) said: String,
     pub(crate) ended: String,
     pub(crate) is_success: bool,
-    /// How many passed and how many failed, if it came to an end.
+    /// The numbers of passed and failed tests, if the program ran to its end.
     closing: Option<(usize, usize)>,
 }
 
 impl Attempt {
-    /// Runs it to its end, or until it counts as hung.
+    /// Runs the program to its end, or until it counts as hung.
     pub(crate) fn make(command: Command) -> Result<Self> {
         Self::within(HUNG, command)
     }
@@ -160,7 +167,7 @@ impl Attempt {
     }
 }
 
-/// How a process ended, unless it still runs at the limit.
+/// Waits for a process. Returns `None` if it still runs at the limit.
 fn wait(process: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
     let started = Instant::now();
     loop {
@@ -172,14 +179,15 @@ fn wait(process: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
     }
 }
 
-/// Ends a process that has hung, and tells what became of it. One that waits in the kernel stays, and is left: whoever waited for it would hang too.
+/// Kills a process that has hung, and describes the result. A process that is blocked in the kernel
+/// is left alone: waiting for it would hang too.
 fn kill(process: &mut Child, limit: Duration) -> Result<String> {
     let waits_in = fs::read_to_string(format!("/proc/{}/stack", process.id())).unwrap_or_default();
     process.kill()?;
     let hung = format!("hung, ended after {} s", limit.as_secs());
     Ok(match wait(process, Duration::from_secs(10))? {
         Some(_) => hung,
-        None => format!("{hung} in vain: it waits in the kernel\n{waits_in}"),
+        None => format!("{hung} without success: it is blocked in the kernel\n{waits_in}"),
     })
 }
 
@@ -190,7 +198,7 @@ fn read_whole(log: &mut File) -> Result<String> {
     Ok(String::from_utf8_lossy(&said).into_owned())
 }
 
-/// How many passed and failed, by libtest's closing line.
+/// Parses the numbers of passed and failed tests in libtest's last line.
 fn closing(line: &str) -> Option<(usize, usize)> {
     let result = line.strip_prefix("test result: ")?;
     let number_before = |word: &str| {
@@ -200,17 +208,18 @@ fn closing(line: &str) -> Option<(usize, usize)> {
     Some((number_before("passed;")?, number_before("failed;")?))
 }
 
-/// The names in libtest's last list of failures.
+/// Returns the names in libtest's last list of failures.
 pub(crate) fn failures(said: &str) -> Vec<String> {
     let Some((_, list)) = said.rsplit_once("\nfailures:\n") else { return Vec::new() };
     list.lines().map_while(|line| line.strip_prefix("    ")).map(ToOwned::to_owned).collect()
 }
 
-/// What makes libtest print how long each test takes, in a form that is not yet stable, and the variable that allows it.
+/// The arguments that make libtest print the duration of each test, which are unstable, and the
+/// variable that allows them.
 pub(crate) const REPORT_TIME: [&str; 2] = ["-Zunstable-options", "--report-time"];
 pub(crate) const ALLOW_UNSTABLE: (&str, &str) = ("RUSTC_BOOTSTRAP", "1");
 
-/// The tests that took longest, where times were asked for.
+/// Returns the slowest tests, if durations were requested.
 fn slowest(said: &str) -> Vec<(f32, &str)> {
     const SHOWN: usize = 25;
     let mut times: Vec<(f32, &str)> = said
@@ -226,7 +235,7 @@ fn slowest(said: &str) -> Vec<(f32, &str)> {
     times
 }
 
-/// Writes down which tests a guest is to run.
+/// Writes the list of tests that a guest runs.
 pub(crate) fn write_list(file: &Path, programs: &[Program]) -> Result<()> {
     fs::write(file, serde_json::to_string(programs)?)
         .with_context(|| format!("cannot write {}", file.display()))
@@ -264,7 +273,8 @@ test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 9 filtered out; 
         names(&["a", "b::c", "d"])
     }
 
-    /// A program that says the one at first, of three tests or four, and the other at the second attempt, of fewer.
+    /// Returns a program that prints the first text for three or four tests, and the other for
+    /// fewer tests, at the second attempt.
     fn program(first: &str, second: &str) -> impl Fn(&[&str]) -> Result<Command> {
         move |chosen| {
             let said = if chosen.len() > 3 { first } else { second };
@@ -283,7 +293,7 @@ test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 9 filtered out; 
         tally.close("device", 3).unwrap();
         let log = format!("device: 3 passed\n{UNSTEADY}t b::c\n");
         assert_eq!(unsteady_in(&log).collect::<Vec<_>>(), ["t b::c"]);
-        assert_eq!(tally.close("device", 4).unwrap_err().to_string(), "of 4 device tests 3 have run");
+        assert_eq!(tally.close("device", 4).unwrap_err().to_string(), "3 of 4 device tests have run");
     }
 
     #[test]
@@ -293,7 +303,7 @@ test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 9 filtered out; 
         assert!(!attempt.is_success && attempt.closing.is_none());
         assert_eq!(attempt.said, "test a ...\n");
         assert!(attempt.ended.starts_with("hung"), "{}", attempt.ended);
-        assert!(!attempt.ended.contains("in vain"), "{}", attempt.ended);
+        assert!(!attempt.ended.contains("without success"), "{}", attempt.ended);
     }
 
     #[test]
@@ -323,7 +333,7 @@ test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 9 filtered out; 
         let mut tally = Tally::default();
         tally.run("t", &three(), program("running 3 tests\ntest a ... ", PASSED)).unwrap();
         assert_eq!(tally.close("device", 0).unwrap_err().to_string(), "failed: t");
-        // All passed, and the program ended badly all the same.
+        // All tests passed, but the program exited with an error.
         let mut tally = Tally::default();
         tally
             .run("t", &names(&["a"]), |_| Ok(command("sh", ["-c", &format!("echo '{PASSED}'; exit 1")])))

@@ -1,4 +1,4 @@
-//! The repository's test programs, built and listed by cargo itself.
+//! The test programs of the repository, as cargo builds and lists them.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,19 +9,20 @@ use serde::{Deserialize, Serialize};
 use crate::paths;
 use crate::process::{command, output, run};
 
-/// What a test program needs. The name of its target begins with it: `host`, `library_costs`, `device`.
+/// The requirement of a test program. The name of its target begins with it: `host`,
+/// `library_costs`, `device`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Tier {
-    /// Nothing but this machine. Unit tests are of this tier too.
+    /// Only this machine. Unit tests belong to this tier too.
     Host,
-    /// libfabric or rdma-core: a root with the library.
+    /// libfabric or rdma-core, in a root with the library.
     Library,
-    /// An RDMA device: a guest.
+    /// An RDMA device, in a guest.
     Device,
 }
 
 impl Tier {
-    /// The tier of the integration test target of this name.
+    /// Returns the tier of the integration test target of this name.
     pub(crate) fn of_target(name: &str) -> Option<Self> {
         match name.split('_').next()? {
             "host" => Some(Self::Host),
@@ -44,13 +45,13 @@ pub(crate) struct TestBinary {
     pub(crate) target: String,
     pub(crate) tier: Tier,
     pub(crate) executable: PathBuf,
-    /// Where cargo would run it.
+    /// The working directory in which cargo would run it.
     pub(crate) directory: PathBuf,
 }
 
-/// Builds the workspace's tests and lists every program among them, unit tests included.
+/// Builds the tests of the workspace and returns every test program, including unit tests.
 pub(crate) fn all_test_binaries() -> Result<Vec<TestBinary>> {
-    // With the features that `cargo test` is run with here: a build that serves both.
+    // The same features as `cargo test` uses here, so that both use the same build.
     let words =
         ["test", "--workspace", "--all-features", "--no-run", "--message-format=json-render-diagnostics"];
     let messages = output(command("cargo", words).current_dir(paths::repository()))?;
@@ -58,20 +59,20 @@ pub(crate) fn all_test_binaries() -> Result<Vec<TestBinary>> {
     for line in messages.lines() {
         binaries.extend(test_binary(line)?);
     }
-    // By name, so that they run in the same order in every build.
+    // Sorted by name, so that they run in the same order in every build.
     binaries.sort_by_key(|binary| (binary.name(), binary.executable.clone()));
     Ok(binaries)
 }
 
-/// Builds the workspace's tests and lists the integration tests of a tier.
+/// Builds the tests of the workspace and returns the integration tests of a tier.
 pub(crate) fn test_binaries(tier: Tier) -> Result<Vec<TestBinary>> {
     let mut binaries = all_test_binaries()?;
     binaries.retain(|it| it.tier == tier && it.is_integration_test());
-    ensure!(!binaries.is_empty(), "there is no test program of the tier {tier:?}");
+    ensure!(!binaries.is_empty(), "no test program has the tier {tier:?}");
     Ok(binaries)
 }
 
-/// Builds the tests of a crate's library, and gives their program.
+/// Builds the tests of a crate's library and returns the program.
 pub(crate) fn library_tests(package: &str, profile: &str) -> Result<String> {
     let words =
         ["test", "--lib", "--no-run", "--message-format=json-render-diagnostics", "--package", package];
@@ -79,29 +80,30 @@ pub(crate) fn library_tests(package: &str, profile: &str) -> Result<String> {
     built(cargo.args(["--profile", profile]).current_dir(paths::repository()))
 }
 
-/// Runs cargo, which is to print its messages as JSON, and gives the last program that it built.
+/// Runs cargo, which must print its messages as JSON, and returns the last program that it built.
 pub(crate) fn built(cargo: &mut Command) -> Result<String> {
     let program = |line: &str| -> Option<String> {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
         message["executable"].as_str().map(ToOwned::to_owned)
     };
-    output(cargo)?.lines().filter_map(program).next_back().context("cargo names no program")
+    output(cargo)?.lines().filter_map(program).next_back().context("the messages of cargo name no program")
 }
 
-/// Builds an example as packages are built, beside the tests' own build, where a test that counts its instructions finds it.
+/// Builds an example with the profile `dist`, in the build folder of the tests, where a test that
+/// counts its instructions finds it.
 pub(crate) fn build_dist_example(package: &str, example: &str) -> Result<()> {
     let words = ["build", "--quiet", "--profile", "dist", "--package", package, "--example", example];
     run(command("cargo", words).current_dir(paths::repository()))
 }
 
-/// Builds the command for release, and gives its file.
+/// Builds the command for release and returns its path.
 pub(crate) fn release_command() -> Result<PathBuf> {
     let words = ["build", "--quiet", "--release", "--package", "farreach-cli"];
     run(command("cargo", words).current_dir(paths::repository()))?;
     Ok(paths::target().join("release/farreach"))
 }
 
-/// The test program that one line of cargo's messages names, if it names one.
+/// Returns the test program in one line of cargo's messages, if there is one.
 fn test_binary(line: &str) -> Result<Option<TestBinary>> {
     let Ok(message) = serde_json::from_str::<serde_json::Value>(line) else { return Ok(None) };
     let text = |value: &serde_json::Value| value.as_str().map(ToOwned::to_owned);
@@ -115,9 +117,11 @@ fn test_binary(line: &str) -> Result<Option<TestBinary>> {
     let (target, tier) = match kind.as_str() {
         "test" => {
             let tier = Tier::of_target(&name);
-            // xtask's own integration test boots guests by itself.
+            // The integration test of xtask boots guests itself.
             let tier = if krate == "xtask" { Some(Tier::Host) } else { tier };
-            let tier = tier.with_context(|| format!("{krate}/tests/{name}: host, library or device?"))?;
+            let tier = tier.with_context(|| {
+                format!("{krate}/tests/{name}: the name must begin with host, library or device")
+            })?;
             (name, tier)
         }
         "lib" | "bin" => (kind, Tier::Host),
@@ -127,31 +131,32 @@ fn test_binary(line: &str) -> Result<Option<TestBinary>> {
 }
 
 impl TestBinary {
-    /// What it is called, such as `cli/library`.
+    /// Returns the name, such as `cli/library`.
     pub(crate) fn name(&self) -> String {
         format!("{}/{}", self.krate, self.target)
     }
 
-    /// Whether it is a program of `tests/`, and not the unit tests of a library or a command.
+    /// Returns whether it is a program of `tests/`, and not the unit tests of a library or a
+    /// command.
     pub(crate) fn is_integration_test(&self) -> bool {
         self.target != "lib" && self.target != "bin"
     }
 
-    /// Those of its tests that wait for a library or a device, and are ignored elsewhere.
+    /// Returns the tests that need a library or a device, and are ignored by default.
     pub(crate) fn ignored(&self) -> Result<Vec<String>> {
         self.list(&["--ignored", "--list"])
     }
 
-    /// Those of its tests that need nothing.
+    /// Returns the tests that need neither.
     pub(crate) fn plain(&self) -> Result<Vec<String>> {
         let ignored = self.ignored()?;
         Ok(self.list(&["--list"])?.into_iter().filter(|test| !ignored.contains(test)).collect())
     }
 
-    /// The program as `cargo test` would start it.
+    /// Returns the command with which `cargo test` would start it.
     pub(crate) fn command(&self) -> Result<Command> {
         let mut test = Command::new(self.path()?);
-        // Some tests start cargo for what must not compile.
+        // Some tests start cargo for code that must not compile.
         test.current_dir(&self.directory).env("CARGO_MANIFEST_DIR", &self.directory).env("CARGO", "cargo");
         Ok(test)
     }
@@ -161,9 +166,9 @@ impl TestBinary {
         Ok(list.lines().filter_map(|line| line.strip_suffix(": test")).map(ToOwned::to_owned).collect())
     }
 
-    /// The executable as text, for a command line.
+    /// Returns the path of the executable as text, for a command line.
     pub(crate) fn path(&self) -> Result<&str> {
-        self.executable.to_str().with_context(|| format!("{} is not text", self.executable.display()))
+        self.executable.to_str().with_context(|| format!("{} is not valid UTF-8", self.executable.display()))
     }
 }
 

@@ -1,6 +1,6 @@
-//! Regenerates the checked-in bindings of the sys crates, or checks that they are what the headers give.
+//! Regenerates the checked-in bindings of the sys crates, or checks that they match the headers.
 //!
-//! bindgen and libclang are needed for this alone: a build of Farreach needs neither.
+//! Only this task needs bindgen and libclang; a build of Farreach needs neither.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -15,13 +15,13 @@ use crate::paths;
 /// Arguments of `cargo xtask bindings`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BindingsArgs {
-    /// Write nothing; fail when the checked-in files differ from what the headers give
+    /// Write nothing; fail if the checked-in files differ from the headers
     #[arg(long)]
     check: bool,
-    /// Only the example that prints the layout, from the bindings that are there: needs no bindgen
+    /// Write only the example that prints the layout, from the existing bindings; needs no bindgen
     #[arg(long)]
     example_only: bool,
-    /// Only this crate
+    /// Process only this crate
     #[arg(long = "crate", value_name = "CRATE", value_parser = ["verbs-sys", "fabric-sys"])]
     only: Option<String>,
 }
@@ -45,7 +45,7 @@ pub(crate) fn execute(args: &BindingsArgs) -> Result<()> {
     Ok(())
 }
 
-/// The release whose output is checked in; another one may write the same thing in other words.
+/// The release of bindgen whose output is checked in. Another release may format it differently.
 const BINDGEN_RELEASE: &str = "0.73";
 
 fn bindgen_version() -> Result<String> {
@@ -58,7 +58,7 @@ fn bindgen_version() -> Result<String> {
     let version = text.trim().trim_start_matches("bindgen ").to_owned();
     ensure!(
         version.starts_with(&format!("{BINDGEN_RELEASE}.")),
-        "the bindings are made with bindgen {BINDGEN_RELEASE}, and {version} is installed: {how}"
+        "the bindings need bindgen {BINDGEN_RELEASE}, but {version} is installed: {how}"
     );
     Ok(version)
 }
@@ -86,7 +86,7 @@ fn generate(root: &Path, sys: &SysCrate, headers: &Headers, version: &str) -> Re
     rustfmt(root, &(header + &String::from_utf8(output.stdout)?))
 }
 
-/// One flag a line; `#` begins a comment line.
+/// Returns the flags, one for each line. `#` begins a comment line.
 fn flag_lines(flags: &str) -> impl Iterator<Item = &str> {
     flags.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
@@ -103,9 +103,9 @@ fn put(root: &Path, path: &Path, text: &str, check: bool) -> Result<()> {
     }
     let found = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
     if let Some(difference) = first_difference(&found, text) {
-        bail!("{shown} is not what the headers give; `cargo xtask bindings` writes it anew\n{difference}");
+        bail!("{shown} does not match the headers; `cargo xtask bindings` regenerates it\n{difference}");
     }
-    println!("{shown}: as generated");
+    println!("{shown}: up to date");
     Ok(())
 }
 

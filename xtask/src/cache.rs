@@ -1,5 +1,5 @@
-//! What is made once from Debian's packages and kept. Several tasks may run at once: an entry appears whole or not at all,
-//! and is never changed.
+//! A cache of entries made from Debian packages. Several tasks may run at once: an entry appears as
+//! a whole or not at all, and never changes.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::PermissionsExt;
@@ -9,17 +9,18 @@ use anyhow::{Result, bail};
 
 use crate::paths;
 
-/// An entry that is in the cache.
+/// An entry of the cache.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(crate) path: PathBuf,
-    /// Where it came from, in the words of whoever made it.
+    /// The origin, as described by the code that made the entry.
     pub(crate) origin: String,
 }
 
-/// The entry `name` made by `recipe`, or a new one: `make` is given a suite and an empty folder, and tells the origin.
+/// Returns the entry `name` made by `recipe`, and makes it if it does not exist: `make` gets a
+/// suite and an empty folder, and returns the origin.
 ///
-/// Another recipe is another entry, so that what still uses the old one is not disturbed.
+/// Another recipe is another entry, so that users of the old entry are not disturbed.
 pub(crate) fn entry(
     kind: &str,
     name: &str,
@@ -38,12 +39,13 @@ pub(crate) fn entry(
     let mut refused = Vec::new();
     for suite in suites {
         let fresh = tempfile::tempdir_in(&folder)?;
-        // Programs inside run as other users too.
+        // Programs in the entry also run as other users.
         std::fs::set_permissions(fresh.path(), PermissionsExt::from_mode(0o755))?;
         match make(suite, fresh.path()) {
             Ok(origin) => {
                 std::fs::write(fresh.path().join(ORIGIN), &origin)?;
-                // Where another task was faster, its entry serves, and ours goes with `fresh`.
+                // If another task was faster, its entry is used, and this one is removed with
+                // `fresh`.
                 if std::fs::rename(fresh.path(), &path).is_ok() {
                     let _ = fresh.keep();
                 }
@@ -55,10 +57,10 @@ pub(crate) fn entry(
             Err(error) => refused.push(format!("{suite}: {error:#}")),
         }
     }
-    bail!("no Debian suite gives `{name}` of the {kind}\n{}", refused.join("\n"))
+    bail!("no Debian suite provides `{name}` of the {kind}\n{}", refused.join("\n"))
 }
 
-/// Written last, so that its presence means that the entry is whole.
+/// Written last: an entry with this file is complete.
 const ORIGIN: &str = ".origin";
 
 fn complete(path: &Path) -> Option<Entry> {

@@ -1,4 +1,5 @@
-//! A command in another root on this machine's own kernel: what a container would be, with `unshare` and `chroot` alone.
+//! Runs a command in another root on the kernel of this machine, like a container, with only
+//! `unshare` and `chroot`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +9,7 @@ use anyhow::{Result, bail};
 use crate::paths;
 use crate::process::{command, output, require_programs};
 
-/// A root to run commands in, with some of this machine's folders visible.
+/// A root to run commands in, in which some folders of this machine are visible.
 #[derive(Debug)]
 pub(crate) struct Cell {
     root: PathBuf,
@@ -24,16 +25,18 @@ pub(crate) struct Cell {
 struct Visible {
     folder: PathBuf,
     inside: PathBuf,
-    /// What is written to it inside is kept apart, and vanishes with the command.
+    /// Writes inside go to an overlay, which is removed with the command.
     is_shielded: bool,
 }
 
 impl Cell {
-    /// The root with the repository and its build visible.
+    /// Creates a cell for a root, in which the repository and its build are visible.
     pub(crate) fn new(root: &Path) -> Result<Self> {
         require_programs(&[("unshare", "util-linux"), ("chroot", "coreutils")])?;
         if output(&mut command("id", ["-u"]))?.trim() != "0" {
-            bail!("running in another root needs root\nfix: run this task as root, or in a container");
+            bail!(
+                "running in another root needs root privileges\nfix: run this task as root, or in a container"
+            );
         }
         let mut cell = Self {
             root: root.to_owned(),
@@ -50,48 +53,49 @@ impl Cell {
         Ok(cell)
     }
 
-    /// Makes a folder of this machine visible inside, under its own path.
+    /// Makes a folder of this machine visible inside, at the same path.
     pub(crate) fn show(&mut self, folder: &Path) {
         self.show_at(folder, folder);
     }
 
-    /// Makes a folder of this machine visible inside, under another path.
+    /// Makes a folder of this machine visible inside, at another path.
     pub(crate) fn show_at(&mut self, folder: &Path, inside: &Path) {
         let (folder, inside) = (folder.to_owned(), inside.to_owned());
         self.visible.push(Visible { folder, inside, is_shielded: false });
     }
 
-    /// What commands write to the repository vanishes with them, and anybody may write to its top folder.
+    /// Discards writes to the repository when a command ends, and lets any user write to its top
+    /// folder.
     pub(crate) fn shield_repository(&mut self) {
         for visible in self.visible.iter_mut().filter(|it| it.folder == paths::repository()) {
             visible.is_shielded = true;
         }
     }
 
-    /// A network apart from this machine's: loopback, and `eth0` with 10.0.0.7, whose wire leads nowhere.
+    /// Uses a separate network: loopback, and `eth0` with 10.0.0.7, which is connected to nothing.
     pub(crate) fn own_network(&mut self) -> Result<()> {
         require_programs(&[("ip", "iproute2")])?;
         self.has_own_network = true;
         Ok(())
     }
 
-    /// Commands are run by a user without any right.
+    /// Runs commands as a user without rights.
     pub(crate) fn as_nobody(&mut self) {
         self.is_of_nobody = true;
         self.set("HOME", "/tmp");
     }
 
-    /// Another folder to find programs in, before the root's own.
+    /// Adds a folder to search for programs, before those of the root.
     pub(crate) fn add_to_path(&mut self, folder: &Path) {
         self.path.insert(0, folder.display().to_string());
     }
 
-    /// A variable of the environment inside, which is otherwise empty.
+    /// Sets an environment variable inside. The environment is empty otherwise.
     pub(crate) fn set(&mut self, name: &str, value: &str) {
         self.variables.push(format!("{name}={value}"));
     }
 
-    /// A command that runs inside, in `directory`.
+    /// Returns a command that runs inside, in `directory`.
     pub(crate) fn command(&self, directory: &Path, words: &[&str]) -> Command {
         let mut outer = command("unshare", ["--mount", "--propagation", "private"]);
         if self.has_own_network {
@@ -113,11 +117,11 @@ impl Cell {
     }
 }
 
-/// User and group.
+/// The user and the group.
 const NOBODY: &str = "65534:65534";
 
-/// `cell ROOT DIRECTORY NETWORK USER COUNT (KIND FOLDER INSIDE)… NAME=VALUE… WORD…`: mounts and network live in namespaces of their own and vanish
-/// with the command.
+/// `cell ROOT DIRECTORY NETWORK USER COUNT (KIND FOLDER INSIDE)… NAME=VALUE… WORD…`: mounts and
+/// network are in separate namespaces, which end with the command.
 const ENTER: &str = r#"
 root=$1; directory=$2; network=$3; user=$4; count=$5
 shift 5

@@ -1,4 +1,4 @@
-//! What can be said of the source without running it: format, lints, house rules, licences, documentation.
+//! Checks of the source that run no test: format, lints, house rules, licences, documentation.
 
 use anyhow::Result;
 
@@ -8,22 +8,22 @@ use crate::{licences, paths, tidy};
 /// `cargo xtask check`
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct CheckArgs {
-    /// Also lint what is built without optional features.
+    /// Also lint the crates without optional features.
     #[arg(long)]
     all: bool,
 }
 
-/// Runs every check; the first one that fails ends it.
+/// Runs every check. Stops at the first failure.
 pub(crate) fn execute(args: &CheckArgs) -> Result<()> {
     quick()?;
     if args.all {
-        // The crate as a program links it that asks for no feature.
+        // The crate as a program without any feature links it.
         cargo(&["clippy", "--quiet", "--package", "farreach", "--all-targets", "--", "-D", "warnings"])?;
     }
     documentation()
 }
 
-/// Format, lints, house rules, licences: what runs before each commit.
+/// Runs the checks that precede each commit: format, lints, house rules, licences.
 pub(crate) fn quick() -> Result<()> {
     cargo(&["fmt", "--all", "--check"])?;
     white_space()?;

@@ -1,5 +1,5 @@
-//! Everything that has to pass before a change lands, in two tiers: `ci`, which is short enough for every change, and `ci --full`, which runs
-//! everything and resumes after an interruption.
+//! Everything that has to pass before a change lands, in two tiers: `ci`, which is short enough for
+//! every change, and `ci --full`, which runs everything and resumes after an interruption.
 
 mod progress;
 
@@ -14,18 +14,19 @@ use crate::stolen;
 /// `cargo xtask ci`
 #[derive(Debug, clap::Args)]
 pub(crate) struct CiArgs {
-    /// Run everything. Steps that have passed for the same files before an interruption are not run again.
+    /// Run everything. Steps that passed for the same files before an interruption are not run
+    /// again.
     #[arg(long)]
     full: bool,
 }
 
-/// A task of ours, in one or both tiers.
+/// An xtask command, in one or both tiers.
 struct Step {
-    /// The words after `cargo xtask` in `ci`; none where only `ci --full` runs it.
+    /// The words after `cargo xtask` in `ci`; `None` if only `ci --full` runs the step.
     ci: Option<&'static str>,
     /// The words in `ci --full`.
     full: &'static str,
-    /// What `ci` does not do and `ci --full` does; empty if nothing.
+    /// The part that only `ci --full` runs; empty if there is none.
     left_out: &'static str,
 }
 
@@ -37,8 +38,8 @@ const fn full(words: &'static str, left_out: &'static str) -> Step {
     Step { ci: None, full: words, left_out }
 }
 
-/// What runs, in the order that finds mistakes soonest. The steps of a phase run two at a time, begun in their order, what takes longest first.
-/// Each has a build folder of its own, or builds nothing new.
+/// The steps, in the order that finds mistakes soonest. The steps of a phase run two at a time and
+/// start in their order, the longest first. Each has its own build folder, or builds nothing new.
 const PHASES: &[&[Step]] = &[
     &[
         Step { ci: Some("check"), full: "check --all", left_out: "lints without optional features" },
@@ -49,8 +50,8 @@ const PHASES: &[&[Step]] = &[
         Step {
             ci: Some("test --libraries --with newest"),
             full: "test --libraries --with newest --long",
-            left_out: "a crowd of 64 clients for a minute instead of ten seconds, the table of the engine's ends for three minutes instead of twenty seconds, \
-                       the last message a thousand times instead of ten",
+            left_out: "64 clients for 60 s instead of 10 s, the table of the engine's ends for 200 s instead of 20 s, \
+                       the last message 1,000 times instead of 10 times",
         },
         Step {
             ci: Some("test --libraries --with debian12 --short"),
@@ -60,28 +61,29 @@ const PHASES: &[&[Step]] = &[
         Step {
             ci: Some("mutants --changed"),
             full: "mutants",
-            left_out: "mutants whose files are those that they were last caught in",
+            left_out: "mutants whose files have not changed since they were last caught",
         },
         full(
             "mutants --generated --changed",
-            "mutants that cargo-mutants makes, where their files are not those that they were last run with",
+            "generated mutants whose files have changed since they were last run",
         ),
         both("cleanroom"),
         Step {
             ci: Some("model --changed"),
             full: "model",
-            left_out: "models of what threads share, where its files are those that they were last run with",
+            left_out: "loom models whose files have not changed since they last held",
         },
         both("memcheck"),
         both("layout"),
         // It documents what `check` has built.
         both("api --check"),
-        // It goes on with what `cleanroom` has built.
+        // It uses the build of `cleanroom`.
         both("start"),
         Step {
             ci: Some("soundness --changed"),
             full: "soundness --strict",
-            left_out: "Miri where its files are those in which it last found nothing; that it is not installed is a failure",
+            left_out: "Miri on files that have not changed since it last found nothing; a missing Miri \
+                       is an error",
         },
         full("cross", "aarch64: build, layouts, start"),
         full("deny", "cargo-deny: licence texts, wildcard versions"),
@@ -89,12 +91,13 @@ const PHASES: &[&[Step]] = &[
     &[Step {
         ci: Some("sim --seconds 20 --test-build"),
         full: "sim --seconds 120",
-        left_out: "simulated histories for two minutes, optimised, instead of twenty seconds",
+        left_out: "simulated histories for 120 s, optimised, instead of 20 s",
     }],
     &[Step {
         ci: Some("vm test --guest newest --short"),
         full: "vm test --guest newest",
-        left_out: "device tests that take long (every fault of a link, diagnosed), and on two hosts those that do the same on one",
+        left_out: "long device tests (a diagnosis of every link fault), and tests on two hosts that \
+                   also run on one",
     }],
     &[full(
         "vm test --guest debian12",
@@ -105,19 +108,20 @@ const PHASES: &[&[Step]] = &[
 
 const AT_ONCE: usize = 2;
 
-/// `ci` prints a warning above this, and so does `ci --full` above its own.
+/// `ci` prints a warning above this time. `ci --full` has its own limit.
 const SLOW: Duration = Duration::from_secs(30 * 60);
 const FULL_SLOW: Duration = Duration::from_secs(80 * 60);
-/// `ci` fails above this, so that it cannot creep. What the host of a virtual machine takes from it does not count.
+/// `ci` fails above this time, so that it cannot grow unnoticed. Steal time does not count.
 const TOO_SLOW: Duration = Duration::from_secs(40 * 60);
 
-/// When the script that prepares the machine began, in seconds since 1970: its time counts too.
+/// The variable with the start time of the script that prepares the machine, in seconds since 1970.
+/// The time since then counts too.
 const STARTED: &str = "FARREACH_CI_STARTED";
 
-/// Runs every step of a tier; the first one that fails ends it.
+/// Runs every step of a tier. Stops at the first failure.
 pub(crate) fn execute(args: &CiArgs) -> Result<()> {
     let (started, stolen_before) = (started(), stolen::time());
-    // Without resuming, nothing is looked up and nothing is left behind.
+    // Without resuming, no progress is read or written.
     let progress = args.full.then(Progress::of_this_tree).transpose()?;
     let mut reports = Vec::new();
     for phase in PHASES {
@@ -134,7 +138,7 @@ pub(crate) fn execute(args: &CiArgs) -> Result<()> {
     print!("{}", summary(&reports, args.full, took));
     let stolen = stolen::time().saturating_sub(stolen_before);
     if stolen > SLOW / 10 {
-        println!("{} of it the host has taken from this machine", minutes(stolen));
+        println!("{} of it is steal time", minutes(stolen));
     }
     check_time(args.full, took.saturating_sub(stolen))
 }
@@ -151,12 +155,12 @@ fn started() -> SystemTime {
     given.map_or_else(SystemTime::now, |seconds| UNIX_EPOCH + Duration::from_secs(seconds))
 }
 
-/// Runs the steps of a phase that this tier has and that have not passed yet.
+/// Runs the steps of a phase that belong to this tier and have not passed yet.
 fn run_phase(phase: &[Step], is_full: bool, progress: Option<&Progress>) -> Result<Vec<Report>> {
     let (mut reports, mut jobs) = (Vec::new(), Vec::new());
     for words in phase.iter().filter_map(|step| step.words(is_full)) {
         if let Some(report) = progress.and_then(|progress| progress.passed(words)) {
-            println!("═══ {words}: has passed before, in {}", minutes(report.took));
+            println!("═══ {words}: passed before, in {}", minutes(report.took));
             reports.push(report);
             continue;
         }
@@ -193,7 +197,7 @@ fn summary(reports: &[Report], is_full: bool, took: Duration) -> String {
         reports.iter().flat_map(|it| it.unsteady.iter().map(move |test| (test, &it.name))).collect();
     match unsteady.len() {
         0 => text.push_str("second attempts: none\n"),
-        count => text.push_str(&format!("second attempts: {count}, each a test to mend\n")),
+        count => text.push_str(&format!("second attempts: {count} (repair each of these tests)\n")),
     }
     for (test, step) in unsteady {
         text.push_str(&format!("    {test}  ({step})\n"));

@@ -1,5 +1,5 @@
-//! One program anywhere: built where there is nothing but rustc and a C linker, started there, and then, the same file,
-//! where the engines' libraries are.
+//! Tests that one program runs anywhere: builds it with only rustc and a C linker, starts it there,
+//! and then starts the same file where the libraries are installed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::paths;
 use crate::process::run;
 use crate::vm::Userland;
 
-/// A Debian 12 with a C linker and no more than that needs.
+/// A Debian 12 with a C linker and its dependencies.
 pub(crate) const BUILDER: Root<'static> = Root {
     name: "builder-debian12",
     suites: &["bookworm"],
@@ -20,11 +20,11 @@ pub(crate) const BUILDER: Root<'static> = Root {
     minimum: ("gcc", "12"),
     with_dependencies: true,
     foreign: &[],
-    // rustc calls the linker `cc`.
+    // rustc calls the linker as `cc`.
     links: &[("usr/bin/cc", "gcc")],
 };
 
-/// What must not be there: compilers and generators of bindings, and any RDMA file.
+/// Files that must be absent: compilers and generators of bindings, and any RDMA file.
 const UNWANTED: [&str; 8] =
     ["clang", "cmake", "bindgen", "pkg-config", "infiniband", "libibverbs", "librdmacm", "libfabric"];
 
@@ -50,7 +50,8 @@ fn ensure_clean(root: &Path) -> Result<()> {
         for entry in std::fs::read_dir(&folder)? {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
-            // linux-libc-dev, which libc6-dev brings, has the kernel's own headers for everything, RDMA among it.
+            // linux-libc-dev, on which libc6-dev depends, contains all headers of the kernel,
+            // including RDMA.
             let is_kernel_header = entry.path().starts_with(root.join("usr/include/rdma"));
             if UNWANTED.iter().any(|unwanted| name.starts_with(unwanted)) && !is_kernel_header {
                 bail!("the clean root is not clean: {}", entry.path().display());
@@ -63,7 +64,8 @@ fn ensure_clean(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// `cargo build --release`, offline, with this machine's toolchain and what cargo has already fetched.
+/// Runs `cargo build --release` offline, with the toolchain of this machine and the crates that
+/// cargo has fetched.
 fn build(root: &Path) -> Result<PathBuf> {
     let mut cell = Cell::new(root)?;
     equip(&mut cell)?;
@@ -73,7 +75,8 @@ fn build(root: &Path) -> Result<PathBuf> {
     Ok(target().join("release/farreach"))
 }
 
-/// Brings Rust into a cell. What it builds there lies in `target` of the repository, as for everybody; outside it is [`target`].
+/// Makes Rust available in a cell. Builds in the cell go to `target` of the repository; outside of
+/// the cell that folder is [`target`].
 pub(crate) fn equip(cell: &mut Cell) -> Result<()> {
     let (cargo_home, rustup_home) = (paths::cargo_home()?, paths::rustup_home()?);
     for (name, folder) in [("CARGO_HOME", &cargo_home), ("RUSTUP_HOME", &rustup_home)] {
@@ -87,14 +90,14 @@ pub(crate) fn equip(cell: &mut Cell) -> Result<()> {
     Ok(())
 }
 
-/// Where what was built in a clean root is.
+/// Returns the folder of builds in a clean root.
 pub(crate) fn target() -> PathBuf {
     paths::target().join("cleanroom")
 }
 
-/// Runs `farreach devices` and compares its exit code and what it must speak of.
+/// Runs `farreach devices`, and compares its exit code and the words that it must print.
 fn expect_devices(cell: &Cell, binary: &Path, code: i32, words: &[&str]) -> Result<()> {
-    let binary = binary.to_str().context("the target folder is not text")?;
+    let binary = binary.to_str().context("the path of the target folder is not valid UTF-8")?;
     let mut devices: Command = cell.command(Path::new("/"), &[binary, "devices"]);
     let output = devices.output()?;
     let text =
@@ -102,11 +105,11 @@ fn expect_devices(cell: &Cell, binary: &Path, code: i32, words: &[&str]) -> Resu
     print!("{text}");
     ensure!(
         output.status.code() == Some(code),
-        "`farreach devices` ended with {}, not {code}",
+        "`farreach devices` ended with {}, expected exit code {code}",
         output.status
     );
     for word in words {
-        ensure!(text.contains(word), "`farreach devices` does not speak of {word}");
+        ensure!(text.contains(word), "`farreach devices` does not print `{word}`");
     }
     Ok(())
 }

@@ -1,11 +1,12 @@
-//! What other tasks take from Debian's archive, fetched beforehand: most of the time is waiting, which a build beside it can use.
+//! Fetches the files that other tasks need from Debian's archive. Most of that time is waiting, so
+//! a build can run at the same time.
 
 use anyhow::Result;
 
 use crate::headers::HeaderSet;
 use crate::{cleanroom, vm};
 
-/// Fetches what guests, cells and builds are made of. What is in the cache is not fetched again.
+/// Fetches the files for guests, cells and builds. Files in the cache are not fetched again.
 pub(crate) fn execute() -> Result<()> {
     vm::fetch()?;
     for headers in [HeaderSet::Debian12, HeaderSet::Newest] {

@@ -1,14 +1,14 @@
-//! What tells whether files have changed since a slow check has passed with them.
+//! Fingerprints of files, to detect changes since a slow check has passed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Returns the fingerprint of some texts and of the files, in their order.
+/// Returns the fingerprint of texts and files, in their order.
 ///
-/// Comments of Rust files do not count: a better sentence changes no behaviour, and rerunning every slow check for it would
-/// discourage writing one. A line of a string literal that begins with `//` is taken for a comment, too.
+/// Comments of Rust files are excluded: a better comment changes no behaviour, and should not cause
+/// slow checks to run again. A line of a string literal that begins with `//` is excluded too.
 pub(crate) fn of(texts: &[&str], files: &[PathBuf]) -> Result<String> {
     let mut parts: Vec<String> = texts.iter().map(|&text| text.to_owned()).collect();
     for file in files {
@@ -24,12 +24,12 @@ fn without_comments(text: &str) -> String {
     code.flat_map(|line| [line, "\n"]).collect()
 }
 
-/// FNV-1a: the standard library's hashers may give other values in another release.
+/// FNV-1a. The hashers of the standard library may return other values in another release.
 fn hash(bytes: impl Iterator<Item = u8>) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Every file in a folder and below, sorted; none if there is no such folder.
+/// Returns every file in a folder and its subfolders, sorted; empty if there is no such folder.
 pub(crate) fn files_in(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {

@@ -1,4 +1,5 @@
-//! `cargo xtask flaky`: runs built tests again and again beside a load, and names every test that failed once. There is no second attempt here.
+//! `cargo xtask flaky`: runs built tests repeatedly beside a load, and names every test that failed
+//! once. There are no second attempts.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,23 +31,24 @@ pub(crate) struct FlakyArgs {
     #[arg(long, conflicts_with = "name")]
     all: bool,
 
-    /// How often each test runs. Library tests use the older libraries in every other run.
+    /// The number of runs of each test. Library tests use the older libraries in every other run.
     #[arg(long, value_name = "N", default_value_t = 20)]
     runs: u32,
 
-    /// How many processes keep a core busy meanwhile.
+    /// The number of processes that keep a core busy meanwhile.
     #[arg(long, value_name = "N", default_value_t = 1)]
     load: usize,
 
-    /// Run device tests instead, in the guests whose words contain this, such as `newest --topology one`.
+    /// Run device tests instead, in the guests whose description contains this, such as `newest
+    /// --topology one`.
     #[arg(long, value_name = "WORD", conflicts_with = "all")]
     guest: Option<String>,
 }
 
-/// So many programs at a time: most of them wait for most of their time.
+/// The number of programs that run at the same time. Most of them wait most of the time.
 const AT_ONCE: usize = 2;
 
-/// Runs the tests; an error names those that failed.
+/// Runs the tests. The error names those that failed.
 pub(crate) fn execute(args: &FlakyArgs) -> Result<()> {
     let _load = Load::start(args.load)?;
     if let Some(guest) = &args.guest {
@@ -62,12 +64,12 @@ pub(crate) fn execute(args: &FlakyArgs) -> Result<()> {
     repeat(&programs, args.runs, AT_ONCE, |program, run| start(program, &cells[run as usize % cells.len()]))
 }
 
-/// The programs that run on this machine, with their tests of this name.
+/// Returns the programs that run on this machine, with their tests that match this name.
 fn programs(name: Option<&str>) -> Result<Vec<Program>> {
     let mut programs = Vec::new();
     for binary in all_test_binaries()? {
         let mut tests = match binary.tier {
-            // Those that are ignored there are run by other tasks.
+            // Other tasks run the ignored ones.
             Tier::Host => binary.plain()?,
             Tier::Library => binary.ignored()?,
             Tier::Device => continue,
@@ -79,7 +81,7 @@ fn programs(name: Option<&str>) -> Result<Vec<Program>> {
             programs.push(Program { binary, tests });
         }
     }
-    ensure!(!programs.is_empty(), "no test is named so");
+    ensure!(!programs.is_empty(), "no test matches this name");
     Ok(programs)
 }
 
@@ -93,7 +95,8 @@ fn start(program: &Program, cell: &Cell) -> Result<Command> {
     Ok(test)
 }
 
-/// Runs the programs so many times, `at_once` of them at a time. `start` makes the command of a program for a run.
+/// Runs the programs `runs` times, `at_once` of them at the same time. `start` returns the command
+/// of a program for a run.
 pub(crate) fn repeat(
     programs: &[Program],
     runs: u32,
@@ -118,7 +121,7 @@ pub(crate) fn repeat(
             if (index + 1) % programs.len() == 0 {
                 let count = failed.count();
                 println!(
-                    "run {} of {runs} is over after {:.0} minutes, {count} failures so far",
+                    "run {} of {runs} ended after {:.0} min, {count} failures so far",
                     run + 1,
                     minutes()
                 );
@@ -127,14 +130,14 @@ pub(crate) fn repeat(
     };
     thread::scope(|scope| {
         let workers: Vec<_> = (0..at_once).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().try_for_each(|worker| worker.join().expect("it does not panic"))
+        workers.into_iter().try_for_each(|worker| worker.join().expect("a worker does not panic"))
     })?;
     let failed = lock();
-    println!("flaky: {tests} tests, {runs} runs each, {} failures, {:.0} minutes", failed.count(), minutes());
+    println!("flaky: {tests} tests, {runs} runs each, {} failures, {:.0} min", failed.count(), minutes());
     failed.close(runs)
 }
 
-/// The tests that failed, each with the files that hold what was printed.
+/// The tests that failed, each with the files that contain its output.
 #[derive(Debug, Default)]
 struct Failed {
     tests: BTreeMap<String, Vec<PathBuf>>,
@@ -148,10 +151,10 @@ impl Failed {
         let folder = paths::target().join("flaky");
         fs::create_dir_all(&folder)?;
         let log = folder.join(format!("{}-{run}.log", name.replace('/', "-")));
-        fs::write(&log, &attempt.said).context("cannot keep what a test has printed")?;
+        fs::write(&log, &attempt.said).context("cannot write the output of a test")?;
         let mut tests = failures(&attempt.said);
         if tests.is_empty() {
-            // A crash, or a hang that was ended: the last test that it printed tells which.
+            // A crash, or a hang that was ended: the last line shows which test it was.
             tests.push(format!("(the program: {})", attempt.ended));
         }
         for test in tests {
@@ -172,7 +175,7 @@ impl Failed {
         for (test, logs) in &self.tests {
             println!("{:>4} of {runs}  {test}", logs.len());
         }
-        bail!("{} tests fail now and then", self.tests.len())
+        bail!("{} tests fail sometimes", self.tests.len())
     }
 }
 
@@ -186,7 +189,7 @@ impl Load {
     fn start(count: usize) -> Result<Self> {
         require_programs(&[("setpriv", "util-linux")])?;
         let spinner = || {
-            // It does not outlive us, however we end.
+            // It must not outlive this process, however this process ends.
             let words = ["--pdeathsig", "KILL", "sh", "-c", "while :; do :; done"];
             command("setpriv", words).stdin(Stdio::null()).spawn().context("cannot start a busy process")
         };

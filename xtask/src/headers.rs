@@ -1,4 +1,4 @@
-//! The C headers that the bindings are made from and compared with.
+//! The C headers that the bindings are generated from and compared with.
 
 use std::path::PathBuf;
 
@@ -6,17 +6,17 @@ use anyhow::Result;
 
 use crate::debian::Root;
 
-/// A Debian release's rdma-core and libfabric headers.
+/// The rdma-core and libfabric headers of a Debian release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum HeaderSet {
     /// rdma-core 44, libfabric 1.17.
     Debian12,
-    /// The newest that Debian has.
+    /// The newest versions in Debian.
     Newest,
 }
 
 impl HeaderSet {
-    /// The folder to give to a C compiler with `-I`.
+    /// Returns the folder for the compiler's option `-I`.
     pub(crate) fn include_folder(self) -> Result<PathBuf> {
         let root = match self {
             Self::Debian12 => &DEBIAN12,

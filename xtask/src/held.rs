@@ -1,4 +1,5 @@
-//! Lists in the repository of slow checks that passed, each with the fingerprint of its files: CI runs those again whose files have changed.
+//! Lists in the repository of slow checks that have passed, each with the fingerprint of its files.
+//! CI repeats those whose files have changed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::fingerprint;
 
-/// One such list, as it is read, and as it is to be written.
+/// One list: the lines that were read, and the lines to write.
 pub(crate) struct Held {
     file: PathBuf,
     before: String,
@@ -15,24 +16,24 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// The list in this file of the repository. `header` says what it is.
+    /// Opens the list in this file of the repository. `header` explains the list.
     pub(crate) fn open(repository: &Path, file: &str, header: &str) -> Self {
         let file = repository.join(file);
         let before = fs::read_to_string(&file).unwrap_or_default();
         Self { file, before, now: header.to_owned() }
     }
 
-    /// Whether the list has this line.
+    /// Returns whether the list has this line.
     pub(crate) fn has(&self, entry: &str) -> bool {
         self.before.lines().any(|line| line == entry)
     }
 
-    /// Whether the list has a line that begins so.
+    /// Returns whether the list has a line with this beginning.
     pub(crate) fn has_beginning(&self, entry: &str) -> bool {
         self.before.lines().any(|line| line.starts_with(entry))
     }
 
-    /// Takes the line that begins so over into the list that is written, if there is one.
+    /// Copies the line with this beginning, if there is one, into the list to be written.
     pub(crate) fn keep(&mut self, entry: &str) {
         if let Some(line) = self.before.lines().find(|line| line.starts_with(entry)) {
             self.now.push_str(line);
@@ -40,7 +41,7 @@ impl Held {
         }
     }
 
-    /// A line for the list that is written.
+    /// Adds a line to the list to be written.
     pub(crate) fn note(&mut self, entry: &str) {
         self.now.push_str(entry);
         self.now.push('\n');
@@ -51,12 +52,12 @@ impl Held {
     }
 }
 
-/// Returns the line that says that something holds with these files, and those in these folders, as they are.
+/// Returns the line for a check that holds with these files and folders in their current state.
 pub(crate) fn entry(repository: &Path, name: &str, places: &[&str]) -> Result<String> {
     entry_with(repository, name, &[], places)
 }
 
-/// Returns the same line for something that also depends on these texts.
+/// Returns the line for a check that also depends on these texts.
 pub(crate) fn entry_with(repository: &Path, name: &str, texts: &[&str], places: &[&str]) -> Result<String> {
     let mut files = Vec::new();
     for place in places.iter().map(|place| repository.join(place)) {
@@ -65,7 +66,7 @@ pub(crate) fn entry_with(repository: &Path, name: &str, texts: &[&str], places: 
             false => files.extend(fingerprint::files_in(&place)),
         }
     }
-    ensure!(!files.is_empty(), "{places:?} have no files");
+    ensure!(!files.is_empty(), "{places:?} contain no files");
     Ok(format!("{} {name}", fingerprint::of(texts, &files)?))
 }
 

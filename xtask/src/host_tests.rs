@@ -1,5 +1,5 @@
-//! Tests on this machine: all that need no RDMA kernel. Those that need an engine's library run in roots that have it,
-//! one for each generation, so that the machine itself stays as it is.
+//! Tests on this machine that need no RDMA kernel. Tests that need a library run in roots with each
+//! generation of it, so that this machine is not changed.
 
 use anyhow::{Result, ensure};
 
@@ -14,32 +14,33 @@ use crate::vm::Userland;
 /// `cargo xtask test`
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct TestArgs {
-    /// Run only those that need nothing but this machine.
+    /// Run only the tests that need no library.
     #[arg(long)]
     host: bool,
 
-    /// Run only those that need libfabric or rdma-core.
+    /// Run only the tests that need libfabric or rdma-core.
     #[arg(long, conflicts_with = "host")]
     libraries: bool,
 
-    /// Run those with this generation of the libraries only.
+    /// Run the library tests with this generation of the libraries only.
     #[arg(long, value_enum, conflicts_with = "host")]
     with: Option<Userland>,
 
-    /// Let the crowd of clients, the table of ends and the last messages take minutes, instead of seconds.
+    /// Run the test of 64 clients, the table of ends and the last messages for minutes instead of
+    /// seconds.
     #[arg(long, conflicts_with = "host")]
     long: bool,
 
-    /// With the older libraries, leave out the programs whose tests hardly depend on them.
+    /// With the older libraries, skip the programs whose tests hardly depend on them.
     #[arg(long, conflicts_with_all = ["host", "long"])]
     short: bool,
 
-    /// Print how long the slowest of those take.
+    /// Print the durations of the slowest library tests.
     #[arg(long, conflicts_with = "host")]
     times: bool,
 }
 
-/// Runs the workspace's tests, then those that need a library, with each generation of it.
+/// Runs the tests of the workspace, then the library tests with each generation.
 pub(crate) fn execute(args: &TestArgs) -> Result<()> {
     if !args.libraries {
         workspace()?;
@@ -51,29 +52,31 @@ pub(crate) fn execute(args: &TestArgs) -> Result<()> {
     say_what_waits()
 }
 
-/// The tests that need nothing but this machine.
+/// Runs the tests that need only this machine.
 fn workspace() -> Result<()> {
     run(command("cargo", ["test", "--workspace", "--all-features"]).current_dir(paths::repository()))
 }
 
-/// Device tests are counted where they cannot run, so that nobody takes their silence for a pass.
+/// Prints the number of device tests, which cannot run here, so that their absence is not taken for
+/// a pass.
 fn say_what_waits() -> Result<()> {
     let mut waiting = 0;
     for binary in test_binaries(Tier::Device)? {
         waiting += binary.ignored()?.len();
     }
-    println!("{waiting} device tests were not run here: `cargo xtask vm test` runs them");
+    println!("{waiting} device tests were not run: `cargo xtask vm test` runs them");
     Ok(())
 }
 
-/// The test programs named `library`, whose tests are ignored where a library may be missing.
+/// Runs the test programs named `library`, whose tests are ignored by default because a library may
+/// be missing.
 fn libraries(args: &TestArgs) -> Result<()> {
     let mut programs: Vec<Program> =
         test_binaries(Tier::Library)?.into_iter().map(Program::ignored_of).collect::<Result<_>>()?;
-    // `cargo xtask soundness` runs these, with both generations as well.
+    // `cargo xtask soundness` runs these, also with both generations.
     programs.iter_mut().for_each(|program| program.tests.retain(|test| !test.starts_with(ATTACKS)));
     let is_there = |name: &&str| programs.iter().any(|program| program.binary.name() == **name);
-    ensure!(LEFT_OUT.iter().all(is_there), "{LEFT_OUT:?} names a program that is not there");
+    ensure!(LEFT_OUT.iter().all(is_there), "{LEFT_OUT:?} names a program that does not exist");
     build_dist_example("farreach-fabric", "fabric_cost")?;
     build_dist_example("farreach", "paged")?;
     let mut failed = Vec::new();
@@ -94,7 +97,7 @@ fn libraries(args: &TestArgs) -> Result<()> {
         for Program { binary, tests } in &programs {
             if args.short && userland == Userland::Debian12 && LEFT_OUT.contains(&binary.name().as_str()) {
                 println!(
-                    "{}: {} tests are left out: with the newest libraries they are run",
+                    "{}: {} tests skipped; they run with the newest libraries",
                     binary.name(),
                     tests.len()
                 );
@@ -115,25 +118,26 @@ fn libraries(args: &TestArgs) -> Result<()> {
     Ok(())
 }
 
-/// What `--short` leaves out with the older libraries: what it costs and what the command prints. What differs between the two generations is in the
-/// suites of `fabric` and `engine`.
+/// The programs that `--short` skips with the older libraries: costs, and output of the command.
+/// The differences between the generations are covered by the suites of `fabric` and `engine`.
 const LEFT_OUT: [&str; 4] =
     ["cli/library", "engine/library_costs", "engine/library_scale", "fabric/library_costs"];
 
-/// How many tests of a program run at once, for libtest.
+/// Returns the number of tests of a program that run at the same time, as an option of libtest.
 pub(crate) fn threads(binary: &TestBinary) -> &'static str {
     match binary.krate.as_str() {
-        // They start processes, and wait for most of their time.
+        // They start processes, and wait most of the time.
         "cli" => "--test-threads=6",
         _ => "--test-threads=2",
     }
 }
 
-/// A cell with one generation of the libraries, and the bare programs that tests compare with; where the libraries come from.
+/// Returns a cell with one generation of the libraries and the bare programs that tests compare
+/// with, and the origin of the libraries.
 pub(crate) fn cell_with_libraries(userland: Userland) -> Result<(Cell, String)> {
     let root = userland.root().get()?;
     let mut cell = Cell::new(&root.path)?;
-    // Two generations may be tested at once: neither meets the ports of the other.
+    // Two generations may be tested at the same time; separate networks keep their ports apart.
     cell.own_network()?;
     cell.set("FARREACH_BARE", &bare::build(userland)?.display().to_string());
     Ok((cell, root.origin))

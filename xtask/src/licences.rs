@@ -1,7 +1,8 @@
-//! Licences, sources and unwanted crates of everything that is built, by what `cargo metadata` says.
+//! Checks licences, sources and banned crates of all dependencies, from `cargo metadata`.
 //!
-//! It reads deny.toml, which cargo-deny reads too, and checks a part of it in a second. `cargo xtask deny` runs cargo-deny itself, which takes
-//! minutes to build and also compares licence texts and versions.
+//! It reads deny.toml, which cargo-deny reads too, and checks a part of it in a second. `cargo
+//! xtask deny` runs cargo-deny itself, which takes minutes to build and also compares licence texts
+//! and versions.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
@@ -13,19 +14,19 @@ use crate::process::{command, output, run};
 /// The version of cargo-deny that `cargo xtask deny` installs.
 const CARGO_DENY: &str = "0.20.2";
 
-/// What deny.toml allows and bans.
+/// The licences and crates that deny.toml allows and bans.
 #[derive(Debug, PartialEq, Eq)]
 struct Policy {
     licences: Vec<String>,
     banned: Vec<String>,
 }
 
-/// A package as `cargo metadata` describes it.
+/// A package of `cargo metadata`.
 #[derive(Debug, Deserialize)]
 struct Package {
     name: String,
     license: Option<String>,
-    /// None for a crate of this workspace.
+    /// `None` for a crate of this workspace.
     source: Option<String>,
 }
 
@@ -50,8 +51,8 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// Runs cargo-deny, and installs it where it is missing. The advisory database is a download that not every machine can make, so it is not
-/// part of this.
+/// Runs cargo-deny, and installs it if it is missing. Advisories are not checked, because not every
+/// machine can download their database.
 pub(crate) fn deny() -> Result<()> {
     if output(&mut command("cargo", ["deny", "--version"])).is_err() {
         println!("── installing cargo-deny {CARGO_DENY}, which takes some minutes");
@@ -65,7 +66,7 @@ pub(crate) fn deny() -> Result<()> {
 }
 
 impl Policy {
-    /// From the text of deny.toml: the list `allow`, and each `crate = "…"` of the list `deny`.
+    /// Parses the text of deny.toml: the list `allow`, and each `crate = "…"` of the list `deny`.
     fn read(text: &str) -> Result<Self> {
         let quoted = |line: &str| -> Vec<String> {
             line.split('"').skip(1).step_by(2).map(ToOwned::to_owned).collect()
@@ -76,29 +77,32 @@ impl Policy {
             licences: quoted(allowed.context("deny.toml has no list of licences in one line")?),
             banned: banned.filter_map(|line| quoted(line).into_iter().next()).collect(),
         };
-        ensure!(!policy.licences.is_empty() && !policy.banned.is_empty(), "deny.toml was not understood");
+        ensure!(
+            !policy.licences.is_empty() && !policy.banned.is_empty(),
+            "deny.toml cannot be parsed: it has no allowed licences, or no banned crates"
+        );
         Ok(policy)
     }
 
-    /// Why this package must not be used, if it must not.
+    /// Returns why this package must not be used, if it must not.
     fn complaint(&self, package: &Package) -> Option<String> {
         let Package { name, license, source } = package;
         if self.banned.contains(name) {
             return Some(format!("{name}: deny.toml bans it"));
         }
-        // A git repository or a folder may be another one tomorrow.
+        // The content of a git repository or a folder may change.
         if !source.as_ref()?.starts_with("registry+") {
-            return Some(format!("{name}: comes from {}, and not from the registry", source.as_ref()?));
+            return Some(format!("{name}: its source is {}, not from the registry", source.as_ref()?));
         }
-        let Some(license) = license else { return Some(format!("{name}: names no licence")) };
+        let Some(license) = license else { return Some(format!("{name}: it has no licence")) };
         match Expression::parse_mode(license, ParseMode::LAX) {
-            Err(error) => Some(format!("{name}: `{license}` is not understood: {}", error.reason)),
+            Err(error) => Some(format!("{name}: `{license}` cannot be parsed: {}", error.reason)),
             Ok(expression) => {
                 let is_allowed = expression.evaluate(|requirement| {
                     let id = requirement.license.id();
                     id.is_some_and(|id| self.licences.iter().any(|allowed| allowed == id.name))
                 });
-                (!is_allowed).then(|| format!("{name}: `{license}` is not among those that deny.toml allows"))
+                (!is_allowed).then(|| format!("{name}: deny.toml does not allow `{license}`"))
             }
         }
     }

@@ -48,56 +48,60 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Task {
-    /// What to run before each commit: format, lints, house rules, and the tests that a change can break, in minutes.
+    /// Run the checks for each commit: format, lints, house rules, and the tests that the change
+    /// can break.
     Quick(quick::QuickArgs),
-    /// Everything that has to pass before a change lands.
+    /// Run everything that has to pass before a change lands.
     Ci(ci::CiArgs),
-    /// Format, lints, documentation, house rules, licences: about a minute.
+    /// Check format, lints, documentation, house rules and licences: about a minute.
     Check(check::CheckArgs),
     /// Write the lists of public items of the published libraries, or compare them with the code.
     Api(api::ApiArgs),
     /// List every text that users may read, in one file.
     Strings,
-    /// cargo-deny: licences, sources and banned crates.
+    /// Run cargo-deny: licences, sources and banned crates.
     Deny,
-    /// Fetch what other tasks need from Debian's archive: roots with the libraries, headers, kernels.
+    /// Fetch the files that other tasks need from Debian's archive: roots with the libraries,
+    /// headers, kernels.
     Fetch,
-    /// Run tests again and again beside a load, and name those that fail now and then.
+    /// Run tests repeatedly beside a load, and name those that sometimes fail.
     Flaky(flaky::FlakyArgs),
-    /// Tests that need no RDMA kernel, with both generations of libfabric and rdma-core.
+    /// Run the tests that need no RDMA kernel, with both generations of libfabric and rdma-core.
     Test(host_tests::TestArgs),
-    /// What threads share without a lock, run in every order of the threads.
+    /// Run the loom models of lock-free code in every thread interleaving.
     Model(model::ModelArgs),
-    /// Takes each guard of soundness out by itself: the test that watches it must fail.
+    /// Remove each soundness guard in turn; its test must fail.
     Mutants(mutants::MutantsArgs),
-    /// The engine beside bare libfabric, in the same run.
+    /// Compare the engine with bare libfabric in the same run.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
-    /// What attacks the first promise and needs no guest: programs that once broke it, and Miri.
+    /// Run the soundness tests that need no guest: programs that once caused undefined behaviour,
+    /// and Miri.
     Soundness(soundness::SoundnessArgs),
-    /// Whole engines over simulated cards, in virtual time: random histories with faults, each by its seed.
+    /// Run whole engines over simulated cards in virtual time: random histories with faults, one
+    /// for each seed.
     Sim(sim::SimArgs),
-    /// Tests of what calls libfabric, under valgrind's memcheck.
+    /// Run the tests that call libfabric under valgrind's memcheck.
     Memcheck(memcheck::MemcheckArgs),
-    /// A guest with a real RDMA kernel.
+    /// Run commands and tests in a guest with a real RDMA kernel.
     #[command(subcommand)]
     Vm(vm::VmCommand),
-    /// Runs test programs in a guest, and counts.
+    /// Run test programs in a guest, and count the results.
     #[command(hide = true)]
     Attempt(in_guest::AttemptArgs),
-    /// The rules of the house: who may know what, sizes, leftovers, dead files.
+    /// Check the house rules: dependencies between crates, cycles, leftover markers, dead files.
     Tidy(tidy::TidyArgs),
-    /// Every size, offset and constant that we bind, compared with C.
+    /// Compare every bound size, offset and constant with the C headers.
     Layout(layout::LayoutArgs),
     /// Build for aarch64, compare its layouts and start the command, under emulation.
     Cross,
-    /// Make the checked-in bindings anew.
+    /// Regenerate the checked-in bindings.
     Bindings(bindings::BindingsArgs),
-    /// Build where there is nothing but rustc and a linker, and run the result there and with the libraries.
+    /// Build with only rustc and a linker, and run the result there and with the libraries.
     Cleanroom,
-    /// Make the pictures of the command's screens anew, each from a real run.
+    /// Regenerate the images of the command's screens, each from a real run.
     Pictures(pictures::PicturesArgs),
-    /// Follow README word for word on clean machines: each command must end well, and print what README shows.
+    /// Run the commands of README on clean machines; each must succeed and print what README shows.
     Start,
 }
 

@@ -1,4 +1,5 @@
-//! Memory as valgrind sees it: the tests of what calls libfabric, under memcheck, with each generation of the library.
+//! Runs the tests that call libfabric under valgrind's memcheck, with each generation of the
+//! library.
 
 use std::time::Instant;
 
@@ -10,8 +11,8 @@ use crate::cell::Cell;
 use crate::paths;
 use crate::vm::Userland;
 
-/// The tests that run so, by their crate and how their names begin. Those left out measure time and allocations, or start programs of their
-/// own, which valgrind does not follow.
+/// The tests to run, by crate and prefix of the name. The others measure time and allocations, or
+/// start programs of their own, which valgrind does not follow.
 const MODULES: [(&str, &str); 4] = [
     ("engine", "over_libfabric::"),
     ("engine", "rails_fabric::"),
@@ -19,7 +20,7 @@ const MODULES: [(&str, &str); 4] = [
     ("fabric", "query::"),
 ];
 
-/// Which of the suites' tests run in CI: what posts, completes, grants and gives back.
+/// The tests of the suites that run in CI: posting, completing, granting and returning memory.
 const CHOSEN: [&str; 7] = [
     "::messages_arrive",
     "pages_arrive",
@@ -30,22 +31,24 @@ const CHOSEN: [&str; 7] = [
     "brings_the_peers",
 ];
 
-/// Tests that never run so, and why.
+/// Tests that never run under memcheck, with the reason.
 const LEFT_OUT: [(&str, &str); 2] = [
     (
         "shm::a_write_under_way_ends_with_its_region",
-        "closes a region in the middle of a write, and libfabric's shm goes on reading the region that it has freed",
+        "closes a region during a write, and libfabric's shm continues to read the freed region",
     ),
     (
         "over_tls::",
-        "encrypts by ring's assembly, whose whole vectors memcheck does not follow: it takes what is sent for uninitialised. The same tests run so without TLS",
+        "encrypts with the assembly code of ring, which memcheck does not follow: it takes sent bytes \
+         for uninitialised. The same tests run without TLS",
     ),
 ];
 
 /// `cargo xtask memcheck`
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct MemcheckArgs {
-    /// Run every test of these programs, and not only those that CI runs. It takes an hour on a busy machine.
+    /// Run every test of these programs, not only those that CI runs. It takes an hour on a busy
+    /// machine.
     #[arg(long, conflicts_with = "filter")]
     all: bool,
 
@@ -69,15 +72,15 @@ pub(crate) fn execute(args: &MemcheckArgs) -> Result<()> {
         }
     }
     for (test, reason) in LEFT_OUT {
-        println!("left out: {test}…, which {reason}");
+        println!("skipped: {test}…, because it {reason}");
     }
     if !failed.is_empty() {
-        bail!("memcheck found something in {}", failed.join(", "));
+        bail!("memcheck found errors in {}", failed.join(", "));
     }
     Ok(())
 }
 
-/// The programs that have such tests, with those that are asked for.
+/// Returns the programs with such tests, and the tests that were requested.
 fn programs(args: &MemcheckArgs) -> Result<Vec<Program>> {
     let binaries = test_binaries(Tier::Library)?;
     let mut programs = Vec::new();
@@ -92,12 +95,12 @@ fn programs(args: &MemcheckArgs) -> Result<Vec<Program>> {
             programs.push(Program { binary, tests });
         }
     }
-    ensure!(!programs.is_empty(), "no test is named so");
+    ensure!(!programs.is_empty(), "no test matches this name");
     Ok(programs)
 }
 
 impl MemcheckArgs {
-    /// What libtest is told to run: names that contain one of these, or all where there is none.
+    /// Returns the filters for libtest: names that contain one of these, or all if there is none.
     fn filters(&self) -> Vec<&str> {
         match &self.filter {
             Some(filter) => vec![filter],
@@ -113,11 +116,12 @@ impl MemcheckArgs {
     }
 }
 
-/// Whether memcheck found nothing, and the tests passed.
+/// Runs the tests. Returns whether they passed and memcheck found nothing.
 fn run(cell: &Cell, program: &Program) -> Result<bool> {
     let suppressions = paths::repository().join("xtask/src/memcheck.supp");
     let suppressions = format!("--suppressions={}", suppressions.display());
-    // Fair, because threads that poll would leave no time to those that they wait for.
+    // Fair scheduling, because polling threads would leave no time to the threads that they wait
+    // for.
     let mut words = vec!["valgrind", "--quiet", "--error-exitcode=9", "--fair-sched=yes", &suppressions];
     words.extend([program.binary.path()?, "--ignored", "--test-threads=1"]);
     words.extend(exactly(&program.tests));

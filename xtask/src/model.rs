@@ -1,4 +1,5 @@
-//! Models: what threads share without a lock, run in every order of the threads and with every value that a load may see.
+//! Loom models of lock-free code: they run in every thread interleaving, with every value that a
+//! load may return.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,11 +13,11 @@ use crate::process::{command, output};
 /// `cargo xtask model`
 #[derive(Debug, clap::Args)]
 pub(crate) struct ModelArgs {
-    /// Run only the models of crates whose modelled files have changed since they were last seen to hold.
+    /// Run only the models of crates whose modelled files have changed since the models last held.
     #[arg(long)]
     changed: bool,
 
-    /// Note that they hold: the list that it writes belongs into the commit.
+    /// Record that the models hold. The list that it writes belongs in the commit.
     #[arg(long, conflicts_with = "changed")]
     record: bool,
 }
@@ -24,9 +25,9 @@ pub(crate) struct ModelArgs {
 /// The models of one crate.
 struct Models {
     package: &'static str,
-    /// How their names begin, among the tests of the library.
+    /// The prefixes of their names among the tests of the library.
     prefixes: &'static [&'static str],
-    /// The folders with the models and with what they model.
+    /// The folders with the models and the modelled code.
     folders: &'static [&'static str],
 }
 
@@ -40,12 +41,12 @@ const MODELS: &[Models] = &[
     },
 ];
 
-/// Where it is noted which files the models were seen to hold with.
+/// The list of files with which the models held.
 const HELD: &str = "xtask/src/model-held.txt";
 
 const HELD_HEADER: &str = "\
 # Fingerprints of the files whose models hold, written by `cargo xtask model --record`.
-# A crate whose fingerprint is not here is run by `cargo xtask model --changed`.
+# `cargo xtask model --changed` runs the models of crates whose fingerprint is not listed.
 ";
 
 /// Runs the models.
@@ -55,7 +56,7 @@ pub(crate) fn execute(args: &ModelArgs) -> Result<()> {
     for models in MODELS {
         let entry = held::entry(repository, models.package, models.folders)?;
         if args.changed && held.has(&entry) {
-            println!("{}: its files are those that its models were seen to hold with", models.package);
+            println!("{}: unchanged since its models last held", models.package);
             continue;
         }
         count += models.run()?;
@@ -66,7 +67,7 @@ pub(crate) fn execute(args: &ModelArgs) -> Result<()> {
 }
 
 impl Models {
-    /// Runs them; how many hold.
+    /// Runs the models. Returns how many hold.
     fn run(&self) -> Result<usize> {
         let Self { package, prefixes, .. } = self;
         let words = ["test", "--package", package, "--lib", "--"];
@@ -83,13 +84,13 @@ impl Models {
     }
 }
 
-/// Whether a test of a library is a model.
+/// Returns whether a test of a library is a model.
 pub(crate) fn is_model(test: &str) -> bool {
     MODELS.iter().flat_map(|models| models.prefixes).any(|prefix| test.starts_with(prefix))
 }
 
-/// Lets cargo build for a model, in a folder apart from what is built without, and from what is built of other sources: cargo takes a mutant's program
-/// for that of the repository where it finds one.
+/// Configures cargo to build for a model, in a build folder for these sources only: if a folder is
+/// shared, cargo takes a mutant's program for that of the repository.
 pub(crate) fn for_models<'cargo>(cargo: &'cargo mut Command, build: &Path) -> &'cargo mut Command {
     cargo.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", build).env("CARGO_PROFILE_DEV_DEBUG", "0")
 }

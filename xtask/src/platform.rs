@@ -1,4 +1,5 @@
-//! A processor to build for, and how its programs are compiled and run here.
+//! A processor architecture to build for, and how its programs are compiled and run on this
+//! machine.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,14 +11,14 @@ use crate::debian::Root;
 use crate::paths;
 use crate::process::command;
 
-/// This machine's own processor, or aarch64 by a cross compiler and user-mode emulation.
+/// The architecture of this machine, or aarch64 with a cross compiler and user-mode emulation.
 #[derive(Debug)]
 pub(crate) enum Platform {
     Host,
     Aarch64(Cell),
 }
 
-/// Debian's own Rust, because its standard library is to be had for a foreign architecture too.
+/// Debian's Rust, because Debian also packages its standard library for other architectures.
 const CROSS: Root<'static> = Root {
     name: "cross-aarch64",
     suites: &["unstable", "testing"],
@@ -25,7 +26,7 @@ const CROSS: Root<'static> = Root {
     minimum: ("rustc", "1.88"),
     with_dependencies: true,
     foreign: &[("arm64", "libstd-rust-dev")],
-    // Build scripts and procedural macros are linked for this machine, by `cc`.
+    // Build scripts and procedural macros are linked for this machine, with `cc`.
     links: &[("usr/bin/cc", "gcc")],
 };
 
@@ -34,7 +35,7 @@ const LINKER: &str = "aarch64-linux-gnu-gcc";
 const RUNNER: [&str; 3] = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"];
 
 impl Platform {
-    /// The cross compiler and the emulator, in a root of their own.
+    /// Returns the cross compiler and the emulator, in a root of their own.
     pub(crate) fn aarch64() -> Result<Self> {
         let mut cell = Cell::new(&CROSS.get()?.path)?;
         cell.show(&paths::cache()?);
@@ -47,7 +48,7 @@ impl Platform {
         Ok(Self::Aarch64(cell))
     }
 
-    /// The C compiler, with more arguments to come.
+    /// Returns a command for the C compiler, to which more arguments can be added.
     pub(crate) fn c_compiler(&self, arguments: &[&str]) -> Command {
         match self {
             Self::Host => command("cc", arguments),
@@ -55,9 +56,9 @@ impl Platform {
         }
     }
 
-    /// A program that was compiled for this platform.
+    /// Returns a command for a program that was compiled for this platform.
     pub(crate) fn program(&self, path: &Path, arguments: &[&str]) -> Result<Command> {
-        let path = path.to_str().with_context(|| format!("{} is not text", path.display()))?;
+        let path = path.to_str().with_context(|| format!("{} is not valid UTF-8", path.display()))?;
         Ok(match self {
             Self::Host => command(path, arguments),
             Self::Aarch64(cell) => {
@@ -66,7 +67,7 @@ impl Platform {
         })
     }
 
-    /// `cargo SUBCOMMAND` for this platform, with more arguments to come.
+    /// Returns `cargo SUBCOMMAND` for this platform, to which more arguments can be added.
     pub(crate) fn cargo(&self, subcommand: &str) -> Command {
         match self {
             Self::Host => {
@@ -81,7 +82,7 @@ impl Platform {
         }
     }
 
-    /// Where the command lies when it is built.
+    /// Returns the path of the command after the build.
     pub(crate) fn binary(&self) -> PathBuf {
         match self {
             Self::Host => paths::target().join("debug/farreach"),

@@ -1,4 +1,4 @@
-//! Running other programs, with errors that name what was run.
+//! Runs other programs, with errors that name the command.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Seek};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// A command from words: `program` and its arguments.
+/// Returns a command for a program and its arguments.
 pub(crate) fn command<I>(program: &str, arguments: I) -> Command
 where
     I: IntoIterator,
@@ -18,7 +18,7 @@ where
     command
 }
 
-/// Runs to the end with our own streams; anything but success is an error.
+/// Runs a command with the streams of this process. Returns an error unless it succeeds.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot start {}", shown(command)))?;
     if !status.success() {
@@ -27,7 +27,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs to the end and gives what it wrote to stdout; its stderr, and the end of its stdout, become part of the error.
+/// Runs a command and returns its stdout. The error contains its stderr, and the end of its stdout.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("cannot start {}", shown(command)))?;
     if !output.status.success() {
@@ -40,10 +40,11 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
         );
     }
     String::from_utf8(output.stdout)
-        .with_context(|| format!("{} printed something that is not text", shown(command)))
+        .with_context(|| format!("the output of {} is not valid UTF-8", shown(command)))
 }
 
-/// Runs to the end and hands each line of its stdout to `on_line` as it comes; its stderr becomes part of the error.
+/// Runs a command and passes each line of its stdout to `on_line` as it arrives. The error contains
+/// its stderr.
 pub(crate) fn watched(command: &mut Command, mut on_line: impl FnMut(&str)) -> Result<()> {
     let mut errors = tempfile::tempfile()?;
     command.stdout(Stdio::piped()).stderr(errors.try_clone()?);
@@ -61,7 +62,7 @@ pub(crate) fn watched(command: &mut Command, mut on_line: impl FnMut(&str)) -> R
     Ok(())
 }
 
-/// Tells on stderr how far something is, at most every few seconds.
+/// Prints progress to stderr, at most every few seconds.
 #[derive(Debug)]
 pub(crate) struct Ticker {
     what: String,
@@ -72,12 +73,12 @@ pub(crate) struct Ticker {
 impl Ticker {
     const PAUSE: Duration = Duration::from_secs(3);
 
-    /// Something that is done package by package.
+    /// Creates a ticker for an operation that counts packages.
     pub(crate) fn new(what: impl Into<String>) -> Self {
         Self { what: what.into(), count: 0, last: Instant::now() }
     }
 
-    /// One more is done, of so many if that is known.
+    /// Counts one more package. `of` is the total number, if it is known.
     pub(crate) fn step(&mut self, of: Option<usize>) {
         self.count += 1;
         if self.last.elapsed() >= Self::PAUSE {
@@ -88,7 +89,7 @@ impl Ticker {
     }
 }
 
-/// Fails with the packages to install when one of the programs is not on the PATH.
+/// Returns an error with the packages to install if one of the programs is not in the PATH.
 pub(crate) fn require_programs(programs_and_packages: &[(&str, &str)]) -> Result<()> {
     let missing: Vec<_> =
         programs_and_packages.iter().filter(|(program, _)| !is_on_path(program)).copied().collect();
@@ -106,20 +107,20 @@ pub(crate) fn require_programs(programs_and_packages: &[(&str, &str)]) -> Result
 }
 
 fn is_on_path(program: &str) -> bool {
-    // System programs live in sbin, which an ordinary user's PATH may lack.
+    // System programs are in sbin, which may be missing in the PATH of an ordinary user.
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/usr/sbin".into(), "/sbin".into()])
         .any(|directory| directory.join(program).is_file())
 }
 
-/// The end of what was told: so many lines, or all.
+/// Returns the last `count` lines of a text.
 pub(crate) fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(count)..].join("\n")
 }
 
-/// The command as it would be typed; a script among its words, or a very long line, is cut.
+/// Returns the command as it would be typed. A script among its words, or a very long line, is cut.
 fn shown(command: &Command) -> String {
     let words: Vec<_> = std::iter::once(command.get_program())
         .chain(command.get_args())

@@ -1,4 +1,4 @@
-//! `cargo xtask quick`: what to run before each commit. Minutes, on a small machine.
+//! `cargo xtask quick`: the checks for each commit. It takes minutes on a small machine.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,19 +12,20 @@ use crate::binaries::{TestBinary, Tier, all_test_binaries};
 use crate::process::{command, output};
 use crate::{check, paths, sim};
 
-/// How long simulated histories run.
+/// The time for simulated histories, in seconds.
 const SIM_SECONDS: u64 = 10;
 
 /// `cargo xtask quick`
 #[derive(Debug, clap::Args)]
 pub(crate) struct QuickArgs {
-    /// Run the host tests of the crates that differ from this commit, and of those that depend on them. Without it: from the last commit, or, where
-    /// nothing differs from that, from the one before.
+    /// Run the host tests of the crates that differ from this commit, and of the crates that depend
+    /// on them. The default is the last commit or, if nothing differs from it, the one before.
     #[arg(long, value_name = "COMMIT")]
     since: Option<String>,
 }
 
-/// Format, lints, house rules, unit tests, the host tests that a change can break, and some simulated histories.
+/// Runs format, lints, house rules, unit tests, the host tests that the change can break, and some
+/// simulated histories.
 pub(crate) fn execute(args: &QuickArgs) -> Result<()> {
     let started = Instant::now();
     let workspace = Workspace::read()?;
@@ -72,7 +73,7 @@ fn run_all<'a>(binaries: impl Iterator<Item = &'a TestBinary>) -> Result<()> {
     Ok(())
 }
 
-/// The files that differ from a commit, new ones included, from the repository's top.
+/// Returns the files that differ from a commit, including new ones, relative to the repository.
 fn changed_files(since: Option<&str>) -> Result<Vec<String>> {
     let git = |words: &[&str]| -> Result<Vec<String>> {
         let told = output(command("git", words).current_dir(paths::repository()))?;
@@ -86,7 +87,7 @@ fn changed_files(since: Option<&str>) -> Result<Vec<String>> {
     Ok(changed)
 }
 
-/// The crates of this workspace, as `cargo metadata` describes them.
+/// The crates of this workspace, from `cargo metadata`.
 #[derive(Debug, Deserialize)]
 struct Workspace {
     packages: Vec<Package>,
@@ -110,9 +111,10 @@ impl Workspace {
         Ok(serde_json::from_str(&output(command("cargo", words).current_dir(paths::repository()))?)?)
     }
 
-    /// The folders of the crates that a change of these files can break: those that hold one, and all that depend on them.
+    /// Returns the folders of the crates that a change of these files can break: the crates that
+    /// contain one, and all crates that depend on them.
     fn touched_by(&self, files: &[String]) -> BTreeSet<String> {
-        // What belongs to the workspace as a whole can break any of them.
+        // Files of the whole workspace can break any crate.
         let is_common = files.iter().any(|file| ["Cargo.toml", "Cargo.lock"].contains(&file.as_str()));
         let holds_one = |package: &&Package| {
             files.iter().any(|file| paths::repository().join(file).starts_with(package.folder()))

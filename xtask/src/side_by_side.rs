@@ -1,5 +1,6 @@
-//! Several jobs at a time, each a process of its own. What one says goes into a file and is shown whole when it has ended, so that the
-//! words of two are never mixed.
+//! Runs several jobs at the same time, each in its own process. The output of a job goes to a file
+//! and is printed as a whole when the job has ended, so that the outputs of two jobs are never
+//! mixed.
 
 use std::ffi::OsStr;
 use std::io;
@@ -15,13 +16,13 @@ use crate::attempts::unsteady_in;
 use crate::paths;
 use crate::process::{command, last_lines, require_programs};
 
-/// How often it is told what is running.
+/// The interval at which the running jobs are printed.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(30);
 
-/// How many lines of a job that failed are told once more at the end.
+/// The number of lines of a failed job that are printed again at the end.
 const LAST_WORDS: usize = 60;
 
-/// A process to run, and what to call it.
+/// A process to run, and its name.
 #[derive(Debug)]
 pub(crate) struct Job {
     name: String,
@@ -29,13 +30,13 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// A program with its arguments, in the repository's top folder.
+    /// Creates a job that runs a program with arguments, in the top folder of the repository.
     pub(crate) fn new<I>(name: impl Into<String>, program: &str, arguments: I) -> Self
     where
         I: IntoIterator,
         I::Item: AsRef<OsStr>,
     {
-        // Whatever becomes of us, it does not outlive us.
+        // The job must not outlive this process, however this process ends.
         let mut command = command("setpriv", ["--pdeathsig", "KILL", program]);
         command.args(arguments).current_dir(paths::repository());
         Self { name: name.into(), command }
@@ -45,21 +46,21 @@ impl Job {
         &self.name
     }
 
-    /// Another task of ours: `cargo xtask WORDS`.
+    /// Creates a job that runs another task: `cargo xtask WORDS`.
     pub(crate) fn task<I>(name: impl Into<String>, words: I) -> Self
     where
         I: IntoIterator,
         I::Item: AsRef<OsStr>,
     {
-        // The very program that runs, also when cargo has put another one in its place since.
+        // The program that is running, even if cargo has replaced its file in the meantime.
         Self::new(name, &format!("/proc/{}/exe", std::process::id()), words)
     }
 }
 
-/// What becomes of jobs that have not begun when another one fails. Those that run are waited for.
+/// What to do with jobs that have not started when another one fails. Running jobs are waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AfterFailure {
-    /// They run too: where it fails and where not is worth knowing.
+    /// Run them too, to learn which jobs fail and which do not.
     GoOn,
     Stop,
 }
@@ -69,17 +70,17 @@ pub(crate) enum AfterFailure {
 pub(crate) struct Report {
     pub(crate) name: String,
     pub(crate) took: Duration,
-    /// The tests that passed at their second attempt only.
+    /// The tests that passed only at their second attempt.
     pub(crate) unsteady: Vec<String>,
 }
 
-/// Runs the jobs, begun in their order, so many at a time. An error names those that failed, with the end of what they said: it stands last, also
-/// when others went on for long after them.
+/// Runs the jobs in their order, `at_once` of them at the same time. The error names those that
+/// failed, with the end of their output: it is printed last, even if other jobs ran much longer.
 pub(crate) fn run(jobs: Vec<Job>, at_once: usize, after_failure: AfterFailure) -> Result<()> {
     run_noting(jobs, at_once, after_failure, &mut |_| Ok(()))
 }
 
-/// The same; `note` hears of each job that has passed, as soon as it has.
+/// Runs the jobs like [`run`], and calls `note` for each job as soon as it has passed.
 pub(crate) fn run_noting(
     jobs: Vec<Job>,
     at_once: usize,
@@ -87,7 +88,7 @@ pub(crate) fn run_noting(
     note: &mut dyn FnMut(&Report) -> Result<()>,
 ) -> Result<()> {
     require_programs(&[("setpriv", "util-linux")])?;
-    let logs = tempfile::tempdir().context("cannot make a folder for what the jobs say")?;
+    let logs = tempfile::tempdir().context("cannot create a folder for the output of the jobs")?;
     let (tell, ended) = channel();
     let mut waiting = jobs.into_iter();
     let (mut running, mut failed) = (Vec::<Running>::new(), Vec::new());
@@ -108,10 +109,9 @@ pub(crate) fn run_noting(
                 println!("{}", sign_of_life(&running, waiting.len()));
                 continue;
             }
-            Err(RecvTimeoutError::Disconnected) => bail!("nobody waits for the jobs any more"),
+            Err(RecvTimeoutError::Disconnected) => bail!("the threads that wait for the jobs have ended"),
         };
-        let index =
-            running.iter().position(|job| job.id == id).context("another process than a job ended")?;
+        let index = running.iter().position(|job| job.id == id).context("a process that is no job ended")?;
         let job = running.remove(index);
         match job.show(status)? {
             true => note(&job.report()?)?,
@@ -122,17 +122,17 @@ pub(crate) fn run_noting(
         return Ok(());
     }
     for job in &failed {
-        println!("── {} failed, and said last:\n{}", job.name, last_lines(&job.said()?, LAST_WORDS));
+        println!("── {} failed; its last lines:\n{}", job.name, last_lines(&job.said()?, LAST_WORDS));
     }
     let failed: Vec<_> = failed.iter().map(|job| job.name.as_str()).collect();
     let left: Vec<_> = waiting.map(|job| job.name).collect();
     match left.is_empty() {
         true => bail!("failed: {}", failed.join(", ")),
-        false => bail!("failed: {}; not begun: {}", failed.join(", "), left.join(", ")),
+        false => bail!("failed: {}; not started: {}", failed.join(", "), left.join(", ")),
     }
 }
 
-/// A job that was begun.
+/// A job that was started.
 struct Running {
     id: u32,
     name: String,
@@ -144,19 +144,20 @@ impl Running {
     fn begin(mut job: Job, logs: &Path, tell: &Sender<(u32, io::Result<ExitStatus>)>) -> Result<Self> {
         let (log, path) = tempfile::NamedTempFile::new_in(logs)?.keep()?;
         job.command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        println!("── {} begins, and writes {}", job.name, path.display());
-        // By this thread, which stays: a job ends with the thread that began it.
+        println!("── {} starts; its output: {}", job.name, path.display());
+        // Started by this thread, which stays: a job ends with the thread that started it.
         let mut child = job.command.spawn().with_context(|| format!("cannot start {}", job.name))?;
         let (id, tell) = (child.id(), tell.clone());
         std::thread::spawn(move || {
-            // Nobody listens only when another job could not be begun; then all of it ends.
+            // The receiver is gone only if another job could not be started; then everything ends.
             let _ = tell.send((id, child.wait()));
         });
         Ok(Self { id, name: job.name, log: path, started: Instant::now() })
     }
 
     fn said(&self) -> Result<String> {
-        let said = std::fs::read(&self.log).with_context(|| format!("what {} said is gone", self.name))?;
+        let said =
+            std::fs::read(&self.log).with_context(|| format!("cannot read the output of {}", self.name))?;
         Ok(String::from_utf8_lossy(&said).into_owned())
     }
 
@@ -165,7 +166,7 @@ impl Running {
         Ok(Report { name: self.name.clone(), took: self.started.elapsed(), unsteady })
     }
 
-    /// Shows what the job said and how it ended; whether that was well.
+    /// Prints the output of the job and how it ended. Returns whether it succeeded.
     fn show(&self, status: io::Result<ExitStatus>) -> Result<bool> {
         let status = status.with_context(|| format!("cannot wait for {}", self.name))?;
         let seconds = self.started.elapsed().as_secs();
@@ -181,7 +182,7 @@ impl Running {
 fn sign_of_life(running: &[Running], waiting: usize) -> String {
     let jobs: Vec<_> =
         running.iter().map(|job| format!("{} for {} s", job.name, job.started.elapsed().as_secs())).collect();
-    format!("   running: {}; {waiting} to come", jobs.join(", "))
+    format!("   running: {}; {waiting} waiting", jobs.join(", "))
 }
 
 #[cfg(test)]
@@ -230,7 +231,7 @@ mod tests {
             vec![fails, shell("last", format!("touch {}", last.display()))]
         };
         let error = run(jobs(), 1, AfterFailure::Stop).unwrap_err().to_string();
-        assert_eq!(error, "failed: fails; not begun: last");
+        assert_eq!(error, "failed: fails; not started: last");
         assert!(!last.exists());
         let error = run(jobs(), 1, AfterFailure::GoOn).unwrap_err().to_string();
         assert_eq!(error, "failed: fails");

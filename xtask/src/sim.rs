@@ -1,4 +1,4 @@
-//! Histories of whole engines in virtual time, each by its seed.
+//! Runs histories of whole engines in virtual time, one for each seed.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
@@ -11,34 +11,34 @@ use anyhow::{Context, Result, bail};
 use crate::binaries::{all_test_binaries, library_tests};
 use crate::process::command;
 
-/// Seeds of one process at a time: some seconds.
+/// The number of seeds for one process, which take some seconds.
 const CHUNK: u64 = 500;
 
 /// `cargo xtask sim`
 #[derive(Debug, clap::Args)]
 pub(crate) struct SimArgs {
-    /// How many histories.
+    /// The number of histories.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     seeds: u64,
 
-    /// The first one's seed.
+    /// The seed of the first history.
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     from: u64,
 
-    /// As many as fit into so many seconds, instead of a number.
+    /// Run as many histories as fit into this number of seconds.
     #[arg(long, value_name = "S")]
     seconds: Option<u64>,
 
-    /// Tells what happens in them.
+    /// Print the events of the histories.
     #[arg(long)]
     log: bool,
 
-    /// Run the build that the tests use: several times slower, and nothing more to build.
+    /// Run the build of the tests: several times slower, but nothing else has to be built.
     #[arg(long)]
     test_build: bool,
 }
 
-/// As many histories as fit into this time, by the build that the tests use.
+/// Runs as many histories as fit into this time, with the build of the tests.
 pub(crate) fn for_a_while(seconds: u64) -> Result<()> {
     execute(&SimArgs { seeds: 0, from: 0, seconds: Some(seconds), log: false, test_build: true })
 }
@@ -54,7 +54,8 @@ pub(crate) fn execute(args: &SimArgs) -> Result<()> {
     let (start, next, has_failed) = (Instant::now(), AtomicU64::new(0), AtomicBool::new(false));
     let limit = args.seconds.map(Duration::from_secs);
     let seeds = if limit.is_some() { u64::MAX } else { args.seeds };
-    // Each core takes the next seeds until there are none, or no time, or one went wrong.
+    // Each worker takes the next seeds until there are none left, the time is over, or a history
+    // failed.
     let work = || -> Result<BTreeMap<String, u64>> {
         let mut total = BTreeMap::new();
         while !has_failed.load(Ordering::Relaxed) && limit.is_none_or(|limit| start.elapsed() < limit) {
@@ -85,14 +86,15 @@ pub(crate) fn execute(args: &SimArgs) -> Result<()> {
     let took = start.elapsed().as_secs_f64();
     let histories = total.get("histories").copied().unwrap_or_default();
     println!(
-        "sim: {histories} histories from seed {} in {took:.0} s ({:.0} a second), each as it should be; digest {digest:016x}",
+        "sim: {histories} histories passed, from seed {}, in {took:.0} s ({:.0} per second); digest \
+         {digest:016x}",
         args.from,
         histories as f64 / took
     );
     Ok(())
 }
 
-/// Runs some, and gives what their process tells.
+/// Runs some histories. Returns the output of their process.
 fn histories(program: &str, from: u64, count: u64, is_logged: bool) -> Result<String> {
     let words = ["--ignored", "--exact", "histories::seeds_of_the_environment", "--nocapture"];
     let mut test: Command = command(program, words);
@@ -103,15 +105,16 @@ fn histories(program: &str, from: u64, count: u64, is_logged: bool) -> Result<St
     let output = test.stderr(Stdio::inherit()).output().context("cannot start the simulation")?;
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() {
-        bail!("a history went wrong:\n{told}");
+        bail!("a history failed:\n{told}");
     }
     Ok(told)
 }
 
-/// What the sum of all digests is told by: the same before and after a change that moves code and no behaviour.
+/// The word before the sum of all digests. The sum is the same before and after a change that moves
+/// code without changing behaviour.
 const DIGEST: &str = "digest";
 
-/// Adds the lines of a number and what it counts.
+/// Adds the lines that consist of a number and a description.
 fn add(total: &mut BTreeMap<String, u64>, told: &str) {
     for line in told.lines() {
         let Some((times, what)) = line.trim().split_once(' ') else { continue };

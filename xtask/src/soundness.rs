@@ -1,5 +1,6 @@
-//! `cargo xtask soundness`: what attacks the first promise and needs no guest. Programs that once broke it, with both generations of the libraries,
-//! and Miri over what has unsafe code and needs no library. The guest's part is in `vm test`.
+//! `cargo xtask soundness`: the soundness tests that need no guest. They are programs that once
+//! caused undefined behaviour, with both generations of the libraries, and Miri on unsafe code that
+//! needs no library. The tests in guests are part of `vm test`.
 
 use std::fs;
 
@@ -16,24 +17,25 @@ use crate::vm::Userland;
 /// `cargo xtask soundness`
 #[derive(Debug, clap::Args)]
 pub(crate) struct SoundnessArgs {
-    /// Fail where Miri is not installed, instead of saying so.
+    /// Fail if Miri is not installed, instead of printing a note.
     #[arg(long)]
     strict: bool,
 
-    /// Have Miri run only what has changed since it last found nothing there, by the list in the repository.
+    /// Run Miri only on code that has changed since it last found nothing, according to the list in
+    /// the repository.
     #[arg(long)]
     changed: bool,
 
-    /// Note where Miri has found nothing: the list that it writes belongs into the commit.
+    /// Record where Miri finds nothing. The list that it writes belongs in the commit.
     #[arg(long, conflicts_with = "changed")]
     record: bool,
 }
 
-/// What Miri runs: unit tests of a package, all of them or those whose names begin so.
+/// The unit tests of a package that Miri runs: all, or those with these prefixes.
 struct Interpreted {
     package: &'static str,
     prefixes: &'static [&'static str],
-    /// The files, or folders of them, that these tests are of.
+    /// The files and folders that these tests cover.
     places: &'static [&'static str],
 }
 
@@ -51,15 +53,15 @@ const INTERPRETED: &[Interpreted] = &[
     },
 ];
 
-/// Where it is noted in which files Miri has found nothing.
+/// The list of files in which Miri found nothing.
 const HELD: &str = "xtask/src/miri-held.txt";
 
 const HELD_HEADER: &str = "\
 # Fingerprints of the files in which Miri finds nothing, written by `cargo xtask soundness --record`.
-# What has another one is run by `cargo xtask soundness --changed`.
+# `cargo xtask soundness --changed` runs Miri on the crates whose fingerprint is not listed.
 ";
 
-/// Runs all of it, and ends with one line.
+/// Runs all of it, and prints one line at the end.
 pub(crate) fn execute(args: &SoundnessArgs) -> Result<()> {
     let attacks = attack(args)?;
     let miri = match has_miri() {
@@ -67,23 +69,24 @@ pub(crate) fn execute(args: &SoundnessArgs) -> Result<()> {
         false if args.strict => {
             bail!("Miri is not installed: rustup component add --toolchain nightly miri rust-src")
         }
-        false => "Miri is not installed here, and was not run".to_owned(),
+        false => "Miri is not installed and was not run".to_owned(),
     };
     let Attacks { held, combinations } = attacks;
     println!(
-        "soundness: {held} attacks held and {combinations} combinations of operation and end tried, with both generations of the libraries; {miri}"
+        "soundness: {held} attack tests passed, {combinations} combinations of operation and end tried, \
+         with both generations of the libraries; {miri}"
     );
     Ok(())
 }
 
-/// Has Miri run what it can; its verdict.
+/// Runs Miri. Returns a sentence about its result.
 fn interpret(args: &SoundnessArgs) -> Result<String> {
     let repository = paths::repository();
     let (mut tests, mut unchanged, mut held) = (0, 0, Held::open(repository, HELD, HELD_HEADER));
     for interpreted in INTERPRETED {
         let entry = held::entry(repository, interpreted.package, interpreted.places)?;
         if args.changed && held.has(&entry) {
-            println!("── Miri: {} is as it was when nothing was found in it", interpreted.package);
+            println!("── Miri: {} has not changed since Miri last found nothing", interpreted.package);
             unchanged += 1;
             continue;
         }
@@ -96,13 +99,13 @@ fn interpret(args: &SoundnessArgs) -> Result<String> {
     let unchanged = match unchanged {
         0 => String::new(),
         count => {
-            format!(", and {count} of {} crates are as they were when it found nothing", INTERPRETED.len())
+            format!("; {count} of {} crates have not changed since it last found nothing", INTERPRETED.len())
         }
     };
-    Ok(format!("Miri finds nothing in {tests} tests{unchanged}"))
+    Ok(format!("Miri found nothing in {tests} tests{unchanged}"))
 }
 
-/// Programs that attack, and what they have tried.
+/// The number of attacks, and of the combinations that they tried.
 struct Attacks {
     held: usize,
     combinations: usize,
@@ -119,7 +122,7 @@ fn attack(args: &SoundnessArgs) -> Result<Attacks> {
     let folder = paths::target().join("tmp");
     fs::create_dir_all(&folder)?;
     let counts = tempfile::NamedTempFile::new_in(folder)?;
-    let counts_path = counts.path().to_str().context("the target folder is not text")?;
+    let counts_path = counts.path().to_str().context("the path of the target folder is not valid UTF-8")?;
     for userland in Userland::BOTH {
         let (mut cell, origin) = cell_with_libraries(userland)?;
         cell.set("FARREACH_TABLE_COUNTS", counts_path);
@@ -148,14 +151,14 @@ fn has_miri() -> bool {
 }
 
 impl Interpreted {
-    /// Runs them; how many there are.
+    /// Runs the tests. Returns their number.
     fn run(&self) -> Result<usize> {
         let Self { package, prefixes, .. } = self;
         println!("── Miri: {package}");
         let words = ["+nightly", "miri", "test", "--package", package, "--lib", "--"];
         let mut cargo = command("cargo", words);
         cargo.args(*prefixes).current_dir(paths::repository());
-        // Descriptors are kept as numbers until C is called, and addresses are told to peers.
+        // File descriptors are kept as integers until C is called, and addresses are sent to peers.
         cargo.env("MIRIFLAGS", "-Zmiri-permissive-provenance -Zmiri-ignore-leaks");
         cargo.env("CARGO_TARGET_DIR", paths::target().join("miri"));
         let told = output(&mut cargo)?;

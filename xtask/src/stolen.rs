@@ -1,9 +1,10 @@
-//! Time that the host of a virtual machine has taken from it.
+//! Steal time: processor time that the hypervisor took from this virtual machine.
 
 use std::fs;
 use std::time::Duration;
 
-/// Of each processor, on average, since boot: `proc_stat(5)`. None is known where there is no such file.
+/// Returns the steal time of each processor since boot, on average; see `proc_stat(5)`. Returns
+/// zero if there is no such file.
 pub(crate) fn time() -> Duration {
     fs::read_to_string("/proc/stat").ok().and_then(|text| parse(&text)).unwrap_or_default()
 }
@@ -11,7 +12,8 @@ pub(crate) fn time() -> Duration {
 fn parse(stat: &str) -> Option<Duration> {
     let processors = stat.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu ")).count();
     let all = stat.lines().find(|line| line.starts_with("cpu "))?;
-    // After the name: user, nice, system, idle, iowait, irq, softirq, steal; in hundredths of a second.
+    // The fields after the name are user, nice, system, idle, iowait, irq, softirq and steal, in
+    // hundredths of a second.
     let stolen: u64 = all.split_whitespace().nth(8)?.parse().ok()?;
     Some(Duration::from_millis(stolen * 10 / processors.max(1) as u64))
 }

@@ -1,4 +1,4 @@
-//! The guest itself: that it boots, runs what it is told to, tells how that ended, and ends.
+//! Tests of the guest itself: it boots, runs its command, reports the exit code, and ends.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -33,7 +33,7 @@ fn a_command_has_its_streams_and_its_exit_code() {
     // "guest: Linux 7.2.13, Debian unstable (…), up in 9.8 s"
     let seconds = stderr.split("up in ").nth(1).and_then(|rest| rest.split(' ').next());
     let seconds: f32 = seconds.and_then(|number| number.parse().ok()).expect("the boot time is told");
-    // Some ten where nothing else runs; beside another guest more.
+    // About 10 s without other load; longer beside another guest.
     assert!(seconds < 45.0, "booting took {seconds} s");
 }
 
@@ -85,14 +85,15 @@ fn a_guest_does_not_outlive_its_task() {
 #[test]
 #[ignore = "boots a guest: cargo xtask vm test runs it"]
 fn perftest_runs_between_two_hosts() {
-    // The client starts when the server listens on its port 18515, which /proc writes as 4853. Each side has a file of its own,
-    // because they write at the same time.
+    // The client starts when the server listens on its port 18515, which /proc writes as 4853. Each
+    // side has its own file, because they write at the same time.
     let script = "host b ib_send_bw -d rxeb -n 200 > /tmp/b &
         host b sh -c 'until cat /proc/net/tcp /proc/net/tcp6 | grep -q \":4853 .* 0A \"; do sleep 0.1; done'
         host a ib_send_bw -d rxea -n 200 192.0.2.2 > /tmp/a; wait $!; cat /tmp/a; echo; cat /tmp/b";
     let words = ["--limit", "120", "--", "sh", "-c", script];
     let mut output = vm_run(&[&["--topology", "two"], words.as_slice()].concat());
-    // An older kernel, where the archive does not give the newest: the other way to have two hosts.
+    // An older kernel, if the archive does not have the newest; then two guests are the way to have
+    // two hosts.
     if String::from_utf8_lossy(&output.stderr).contains("fix: use --two-guests") {
         output = vm_run(&[&["--two-guests"], words.as_slice()].concat());
     }
@@ -133,7 +134,7 @@ fn counted_time_is_the_same_for_the_same_work() {
         before=$(date +%s%N); i=0; while [ $i -lt 20000 ]; do i=$((i + 1)); done
         echo $(($(date +%s%N) - before)); done";
     let text = stdout(&vm_run(&["--icount", "--topology", "none", "--", "sh", "-c", script]));
-    // The first round brings the programs in.
+    // The first round loads the programs.
     let rounds: Vec<u64> = text.lines().skip(1).map(|line| line.parse().expect("nanoseconds")).collect();
     let (least, most) = (rounds.iter().min().unwrap(), rounds.iter().max().unwrap());
     assert!(most - least < least / 20, "{rounds:?}");
@@ -159,7 +160,7 @@ fn what_a_kernel_cannot_do_is_said_before_it_boots() {
     assert!(stderr.contains("fix: use --two-guests"), "{stderr}");
 }
 
-/// What `look` finds, waited for so long.
+/// Returns what `look` finds. Waits at most for `limit`.
 fn within<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + limit;
     loop {

@@ -11,7 +11,7 @@ pub(crate) fn resolve(address: impl ToSocketAddrs + fmt::Debug) -> Result<(Socke
     match address.to_socket_addrs() {
         Ok(mut found) => match found.next() {
             Some(found) => Ok((found, text)),
-            None => Err(Error::address(&text, "it has no IP address")),
+            None => Err(Error::address(&text, "the name has no IP address")),
         },
         Err(error) => Err(Error::address(&text, &error.to_string())),
     }

@@ -100,7 +100,7 @@ impl Answer<Result<(), Error>> for Arrival {
 
     fn timed_out(&mut self, after: Duration) -> Result<(), Error> {
         let (pages, reached) = (self.pages, self.cell.reached());
-        Err(Error::timed_out(&format!("wait for {pages} pages, of which {reached} have arrived"), after))
+        Err(Error::timed_out(&format!("wait for {pages} pages ({reached} have arrived)"), after))
     }
 
     fn ended(&mut self) -> Result<(), Error> {

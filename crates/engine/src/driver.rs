@@ -211,7 +211,7 @@ impl Driver {
             Ok(id) => drop(self.connecting.insert(id, connecting)),
             Err(error) => {
                 let (address, cause) = (connecting.address.to_string(), error.to_string());
-                let fix = "see the limits of this process: ulimit -n".to_owned();
+                let fix = "raise the limit of open files (`ulimit -n`)".to_owned();
                 self.answer(connecting.sender, Err(Error::connect(address, &cause, &fix)));
             }
         }

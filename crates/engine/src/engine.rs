@@ -125,7 +125,7 @@ impl Engine {
     pub fn listen(&self, address: impl ToSocketAddrs + fmt::Debug) -> Result<SocketAddr, Error> {
         let (address, _) = resolve(address)?;
         let listening = self.0.progress.call(move |driver, _| driver.listen(address))?;
-        listening.map_err(|error| Error::system(format_args!("listen: {address}"), error))
+        listening.map_err(|error| Error::system(format_args!("listen on {address}"), error))
     }
 
     /// Connects to a peer. The result is available when both engines have exchanged their names and
@@ -185,8 +185,8 @@ impl Engine {
 
     fn adopt(&self, stream: ControlStream, is_initiator: bool) -> Result<Pending<Peer>, Error> {
         let address = stream.peer_addr().map_err(|error| {
-            let fix = "give a stream that is connected, and that the other side has not ended";
-            Error::connect("the other end of a stream", &error.to_string(), fix)
+            let fix = "pass a stream that is connected and that the peer has not closed";
+            Error::connect("the peer of a stream", &error.to_string(), fix)
         })?;
         #[cfg(feature = "tls")]
         let stream = match &self.0.tls {
@@ -361,7 +361,7 @@ impl Connecting {
 }
 
 const NO_RAIL_FIX: &str =
-    "see that both sides have a rail of the same kind, and that no firewall is between their ends";
+    "check that both sides have a rail of the same kind, and that no firewall is between them";
 
 impl Answer<Result<Peer, Error>> for Connecting {
     fn is_ready(&self) -> bool {
@@ -400,7 +400,7 @@ impl Answer<Result<Peer, Error>> for Connecting {
     fn timed_out(&mut self, after: Duration) -> Result<Peer, Error> {
         Err(match self.made {
             None => self.refused(&format!("no answer within {after:.1?}")),
-            Some(_) => self.refused(&format!("it answers, but no rail was ready within {after:.1?}")),
+            Some(_) => self.refused(&format!("the peer answers, but no link was ready within {after:.1?}")),
         })
     }
 

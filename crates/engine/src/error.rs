@@ -14,9 +14,9 @@ use crate::{Buffer, Exposed, LostReason, RailError, TransferStats};
 
 /// The error of every call of an engine.
 ///
-/// It displays as the operation and its cause. [`fix`](Self::fix) says what to do about it, and
-/// [`kind`](Self::kind) is for programs. `Debug` writes all of it, one line each, because a program
-/// whose `main` returns the error prints that.
+/// `Display` writes the operation and its cause. [`fix`](Self::fix) returns what to do about it,
+/// and [`kind`](Self::kind) is for programs. `Debug` writes all of them, one line each, because
+/// that is what a program prints whose `main` returns the error.
 ///
 /// ```
 /// use std::time::Duration;
@@ -64,26 +64,27 @@ pub enum ErrorKind {
     Accept,
     /// A certificate, a key or a name cannot be used for TLS.
     Tls,
-    /// The peer is lost; [`Error::lost`] says why. Pages of a transfer may have arrived. An atomic
-    /// operation may have been done.
+    /// The peer is lost; [`Error::lost`] returns the reason. Pages of a transfer may have arrived.
+    /// An atomic operation may have taken effect.
     PeerLost,
     /// The timeout of the wait has passed. The operation continues, and can be waited for again.
     TimedOut,
     /// An argument is refused: pages that reach beyond their memory, a message that is too long, an
     /// atomic that is not eight aligned bytes.
     Argument,
-    /// The peer has not granted this memory or counter, not for this operation, or not any more.
+    /// The peer has not granted this memory or counter, has granted it without the right that the
+    /// operation needs, or has revoked it.
     NotGranted,
     /// The peer has revoked the memory during the transfer.
     Revoked,
-    /// The transfer was aborted. Of a counter: the sender has aborted a transfer that raises it.
+    /// The transfer was aborted. For a counter: the sender has aborted a transfer that raises it.
     Aborted,
     /// No rail to the peer has this operation.
     Unsupported,
     /// No link to the peer is ready, or too many operations are in flight. Trying again may
     /// succeed.
     Busy,
-    /// The link was lost during an atomic operation: whether it was done is not known.
+    /// The link was lost during an atomic operation: it is unknown whether it took effect.
     Unknown,
     /// A limit of the engine is reached.
     Limit,
@@ -125,7 +126,7 @@ impl Error {
         &self.0.cause
     }
 
-    /// Returns what to do about it.
+    /// Returns the fix: what to change or to check.
     pub fn fix(&self) -> &str {
         &self.0.fix
     }
@@ -142,13 +143,15 @@ impl Error {
     pub(crate) fn no_rail(tried: &[(String, RailError)], needs_rdma: bool) -> Self {
         let causes: Vec<_> = tried.iter().map(|(name, error)| format!("{name}: {error}")).collect();
         let cause = match causes.is_empty() {
-            true => "there is none of the kinds asked for".to_owned(),
+            true => "this host has no rail of the requested kinds".to_owned(),
             false => causes.join("; "),
         };
         let fix = match tried.first() {
-            _ if needs_rdma => "see `farreach devices`; without require_rdma the engine falls back to tcp",
+            _ if needs_rdma => {
+                "check `farreach devices`; without `require_rdma` the engine falls back to tcp"
+            }
             Some((_, error)) => &error.fix,
-            None => "see `farreach devices` for what there is",
+            None => "check `farreach devices`, which lists the rails of this host",
         };
         let error = Self::new(ErrorKind::NoRail, "no rail could be opened", cause, fix);
         match tried.first() {
@@ -158,12 +161,12 @@ impl Error {
     }
 
     pub(crate) fn setting(setting: &'static str, cause: &str) -> Self {
-        let fix = format!("see the bounds of `Settings::{setting}`");
+        let fix = format!("choose a value within the bounds in the documentation of `Settings::{setting}`");
         Self::new(ErrorKind::Setting, format!("the setting `{setting}`: {cause}"), cause, fix)
     }
 
     pub(crate) fn address(address: &str, cause: &str) -> Self {
-        let fix = "give host:port, such as 10.0.0.7:18520 or [::1]:18520";
+        let fix = "write host:port, such as 10.0.0.7:18520 or [::1]:18520";
         Self::new(ErrorKind::Address, format!("`{address}` is not an address: {cause}"), cause, fix)
     }
 
@@ -189,38 +192,38 @@ impl Error {
     }
 
     pub(crate) fn timed_out(operation: &str, after: Duration) -> Self {
-        let fix = "see that the other side does its part, or wait longer";
+        let fix = "check that the peer makes progress, or wait longer";
         Self::plain(ErrorKind::TimedOut, format!("{operation}: no result within {after:?}"), fix)
     }
 
     pub(crate) fn not_granted(what: &str) -> Self {
         let message = format!("the peer has not granted this {what}, or has revoked it");
-        Self::plain(ErrorKind::NotGranted, message, "ask the peer for it again")
+        Self::plain(ErrorKind::NotGranted, message, "have the peer grant it again")
     }
 
     pub(crate) fn not_granted_for(operation: &str) -> Self {
         let message = format!("the peer has not granted this memory for {operation}");
-        let fix = "ask the peer for a grant with the right that the operation needs";
+        let fix = "have the peer grant the memory with the right that the operation needs";
         Self::plain(ErrorKind::NotGranted, message, fix)
     }
 
     pub(crate) fn not_revoked(why: &str) -> Self {
-        let message = format!("the memory is not back: {why}");
+        let message = format!("the grant is not revoked yet: {why}");
         Self::new(ErrorKind::Busy, message, why, "revoke the grant again")
     }
 
     pub(crate) fn limit(what: &str) -> Self {
-        Self::plain(ErrorKind::Limit, format!("too many {what}"), "drop those that are not needed any more")
+        Self::plain(ErrorKind::Limit, format!("too many {what}"), "drop those that are no longer needed")
     }
 
     pub(crate) fn system(operation: impl fmt::Display, error: impl StdError + Send + Sync + 'static) -> Self {
         let cause = error.to_string();
-        let fix = "see the limits of this process: ulimit -n, ulimit -l";
+        let fix = "check the limits of this process: `ulimit -n`, `ulimit -l`";
         Self::new(ErrorKind::System, format!("{operation}: {cause}"), cause, fix).caused_by(error)
     }
 
     pub(crate) fn ended() -> Self {
-        Self::plain(ErrorKind::Ended, "the engine has ended", "make a new engine")
+        Self::plain(ErrorKind::Ended, "the engine has ended", "open a new engine")
     }
 
     pub(crate) fn of_send(error: SendError) -> Self {
@@ -228,8 +231,8 @@ impl Error {
             SendError::PeerLost { reason } => Self::peer_lost(&reason),
             SendError::TooLong { len, max } => Self::plain(
                 ErrorKind::Argument,
-                format!("a message of {len} bytes, where {max} are the most"),
-                "grant memory and write to it instead, or raise Settings::message_max on both sides",
+                format!("a message of {len} bytes exceeds the maximum of {max} bytes"),
+                "grant memory and write to it instead, or raise `Settings::message_max` on both sides",
             ),
             SendError::TimedOut(after) => Self::timed_out("send a message", after),
             _ => Self::ended(),
@@ -242,22 +245,22 @@ impl Error {
             AtomicError::PeerLost { reason } => Self::peer_lost(&reason),
             AtomicError::NotGranted => Self::not_granted_for("atomic operations"),
             AtomicError::NotEightAlignedBytes { .. } => {
-                Self::plain(ErrorKind::Argument, message, "give eight bytes at a multiple of eight")
+                Self::plain(ErrorKind::Argument, message, "use 8 bytes at an offset that is a multiple of 8")
             }
             AtomicError::Unsupported => Self::plain(
                 ErrorKind::Unsupported,
                 "no rail to the peer has atomic operations",
-                "see `farreach devices` for the rails that have them",
+                "use a rail for which `farreach devices` lists atomics",
             ),
             AtomicError::NoLink | AtomicError::Full => {
                 Self::plain(ErrorKind::Busy, message, "try again, or wait for operations in flight first")
             }
             AtomicError::Unknown => Self::plain(
                 ErrorKind::Unknown,
-                "the link was lost: whether the atomic operation was done is not known",
-                "read the memory",
+                "the link was lost: it is unknown whether the atomic operation took effect",
+                "read the memory to find out",
             ),
-            AtomicError::TimedOut(after) => Self::timed_out("change an atomic", after),
+            AtomicError::TimedOut(after) => Self::timed_out("atomic operation", after),
             AtomicError::Rail(error) => error.into(),
             _ => Self::ended(),
         }
@@ -270,7 +273,7 @@ impl Error {
             TransferFault::Revoked => Self::plain(
                 ErrorKind::Revoked,
                 "the peer has revoked its memory",
-                "ask the peer for another grant",
+                "have the peer grant memory again",
             ),
             TransferFault::NoSuchGrant | TransferFault::NoRight | TransferFault::OutOfBounds => {
                 Self::not_granted_for("this transfer")
@@ -281,12 +284,12 @@ impl Error {
     }
 
     pub(crate) fn of_pages(error: PlanError) -> Self {
-        let fix = "give a page map that lies within the memory on both sides";
+        let fix = "use a page map whose pages lie within the memory on both sides and do not overlap";
         Self::plain(ErrorKind::Argument, error.to_string(), fix).caused_by(error)
     }
 
     fn aborted() -> Self {
-        Self::plain(ErrorKind::Aborted, "the transfer was aborted", "begin it again")
+        Self::plain(ErrorKind::Aborted, "the transfer was aborted", "start it again")
     }
 
     /// Returns the error of a wait for pages, or `Ok` if they have arrived.
@@ -342,7 +345,7 @@ pub struct TransferError {
     /// The memory that the transfer took, unless a card may still have a part of it. Then the
     /// engine keeps the memory until the card is done with it, and frees it.
     pub buffer: Option<Buffer>,
-    /// The statistics until then.
+    /// The statistics up to the failure.
     pub stats: TransferStats,
 }
 

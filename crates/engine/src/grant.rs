@@ -51,7 +51,8 @@ use crate::{Error, ParseTokenError, Peer, Rights};
 /// # }
 /// ```
 pub struct Grant {
-    /// Kept as long as the grant: a peer that is gone cannot confirm that it has stopped.
+    /// Keeps the connection as long as the grant: without it, the peer cannot confirm that it has
+    /// stopped.
     pub(crate) peer: Peer,
     pub(crate) id: u64,
     /// Taken when the grant is revoked.
@@ -60,7 +61,7 @@ pub struct Grant {
 
 impl Grant {
     fn memory(&self) -> &Exposed {
-        self.memory.as_ref().expect("it is taken out only at the end")
+        self.memory.as_ref().expect("only `begin_revoke` and `drop` take the memory")
     }
 
     /// Returns the token of the grant, for the peer.
@@ -69,7 +70,7 @@ impl Grant {
     }
 
     /// Returns the number of bytes.
-    #[expect(clippy::len_without_is_empty, reason = "an empty one is never made")]
+    #[expect(clippy::len_without_is_empty, reason = "a grant is never empty")]
     pub fn len(&self) -> usize {
         self.memory().len()
     }
@@ -79,7 +80,7 @@ impl Grant {
     ///
     /// # Panics
     ///
-    /// If the range reaches beyond the end.
+    /// Panics if the range exceeds the memory.
     pub fn read_at(&self, offset: usize, into: &mut [u8]) {
         self.memory().read_at(offset, into);
     }
@@ -88,7 +89,7 @@ impl Grant {
     ///
     /// # Panics
     ///
-    /// If the range reaches beyond the end.
+    /// Panics if the range exceeds the memory.
     pub fn write_at(&self, offset: usize, from: &[u8]) {
         self.memory().write_at(offset, from);
     }
@@ -98,7 +99,7 @@ impl Grant {
     ///
     /// # Panics
     ///
-    /// If the bytes reach beyond the end, or their address is not a multiple of eight.
+    /// Panics if the eight bytes exceed the memory, or if their address is not a multiple of eight.
     pub fn atomic_at(&self, offset: usize) -> &AtomicU64 {
         self.memory().atomic_at(offset)
     }
@@ -316,7 +317,7 @@ pub(crate) struct PeerKeyTag(pub(crate) PeerKey);
 
 impl RemoteSlice {
     /// Returns the number of bytes.
-    #[expect(clippy::len_without_is_empty, reason = "an empty one is of no use")]
+    #[expect(clippy::len_without_is_empty, reason = "granted memory is never empty")]
     pub fn len(&self) -> u64 {
         self.len
     }

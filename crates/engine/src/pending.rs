@@ -44,7 +44,7 @@ use crate::time;
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "the operation goes on by itself, but its result is told only here"]
+#[must_use = "the operation continues without it, but the result is only available here"]
 pub struct Pending<T, E = Error> {
     progress: Arc<Running>,
     answer: Box<dyn Answer<Result<T, E>>>,
@@ -170,9 +170,9 @@ impl<T, E> Pending<T, E> {
     ///
     /// # Panics
     ///
-    /// If the result was taken before, by this function or as a future, and is not repeatable.
-    /// Results of [`Counter::reach`](crate::Counter::reach), [`Peer::recv`](crate::Peer::recv) and
-    /// [`Engine::accept`](crate::Engine::accept) are.
+    /// Panics if the result was taken before, by this function or as a future, and is not
+    /// repeatable. Results of [`Counter::reach`](crate::Counter::reach),
+    /// [`Peer::recv`](crate::Peer::recv) and [`Engine::accept`](crate::Engine::accept) are.
     pub fn wait(&mut self, timeout: Duration) -> Result<T, E> {
         let deadline = time::after(timeout);
         loop {

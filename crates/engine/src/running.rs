@@ -41,7 +41,7 @@ impl Running {
         match receiver.take() {
             Some(Ok(answer)) => Ok(answer),
             Some(Err(_)) => Err(Error::ended()),
-            None => Err(Error::timed_out("ask the engine", CALL_TIMEOUT)),
+            None => Err(Error::timed_out("call the engine", CALL_TIMEOUT)),
         }
     }
 }

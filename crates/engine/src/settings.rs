@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::{Error, Progress};
 
-/// The limit of [`Settings::depth`]: more operations than any card has in flight on one link.
+/// The maximum of [`Settings::depth`]: more operations than any card has in flight on one link.
 const DEPTH_MAX: usize = 1 << 16;
 
 /// The limit of the memory that messages of one peer may take until the program receives them.
@@ -91,43 +91,46 @@ impl Settings {
         }
     }
 
-    /// The name that the engine announces to its peers. The default is `process` and its number.
+    /// Sets the name that the engine announces to its peers. The default is `process` and the
+    /// process id.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// The rails to open: an RDMA device (`rxe0`, `mlx5_0`) or a libfabric provider (`tcp`, `efa`),
-    /// for tcp with the address to bind to if wanted (`tcp@10.0.0.7`). By default the engine opens
-    /// every RDMA device, or tcp if there is none.
+    /// Sets the rails to open. Each is an RDMA device (`rxe0`, `mlx5_0`) or a libfabric provider
+    /// (`tcp`, `efa`); tcp may be followed by the address to bind to (`tcp@10.0.0.7`). By default
+    /// the engine opens every RDMA device, or tcp if there is none.
     pub fn rails<T: Into<String>>(mut self, rails: impl IntoIterator<Item = T>) -> Self {
         self.rails = rails.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Makes it an error that there is no RDMA device, instead of falling back to tcp.
+    /// Makes opening an engine fail if there is no RDMA device, instead of falling back to tcp.
     pub fn require_rdma(mut self) -> Self {
         self.require_rdma = true;
         self
     }
 
-    /// The longest time between two messages of this engine to a peer. The default is 500 ms. A
-    /// peer with a shorter [`peer_timeout`](Self::peer_timeout) is sent keep-alives more often.
+    /// Sets the longest time between two messages of this engine to a peer: at least 1 ms. The
+    /// default is 500 ms. A peer with a shorter [`peer_timeout`](Self::peer_timeout) is sent
+    /// keep-alives more often.
     pub fn heartbeat(mut self, interval: Duration) -> Self {
         self.heartbeat = interval;
         self
     }
 
-    /// The silence after which a peer is lost. The default is 3 s. It is announced to peers, which
-    /// send keep-alives often enough.
+    /// Sets the time without a message after which a peer is lost: at least 1 ms. The default is
+    /// 3 s. It is announced to peers, which send keep-alives often enough.
     pub fn peer_timeout(mut self, silence: Duration) -> Self {
         self.silence = silence;
         self
     }
 
-    /// The time after which a link is lost on which nothing completes although its peer answers.
-    /// The default is 5 s, or the sum of [`peer_timeout`](Self::peer_timeout) and
-    /// [`heartbeat`](Self::heartbeat) if that is longer, so that a lost peer is noticed as such.
+    /// Sets the time after which a link is lost if nothing completes on it although its peer
+    /// answers. The default is 5 s, or the sum of [`peer_timeout`](Self::peer_timeout) and
+    /// [`heartbeat`](Self::heartbeat) if that is longer, so that the loss of the peer is noticed
+    /// first.
     pub fn link_timeout(mut self, timeout: Duration) -> Self {
         self.link_timeout = Some(timeout);
         self
@@ -139,20 +142,22 @@ impl Settings {
         self.link_timeout.unwrap_or(LINK_TIMEOUT.max(longer_than_peer))
     }
 
-    /// The most operations in flight on each link: 1 to 65,536. The default is 128.
+    /// Sets the maximum number of operations in flight on each link: 1 to 65,536. The default is
+    /// 128.
     pub fn depth(mut self, depth: usize) -> Self {
         self.depth = depth;
         self
     }
 
-    /// The number of messages that a peer may send before the program receives the first. The
-    /// default is 64. All of them together may take 1 GiB.
+    /// Sets the number of messages that a peer may send before the program receives the first: at
+    /// least 1. The default is 64. The window times [`message_max`](Self::message_max) must not
+    /// exceed 1 GiB.
     pub fn message_window(mut self, count: u32) -> Self {
         self.messages = count;
         self
     }
 
-    /// The longest message, in bytes: at most 1 MiB. The default is 4096.
+    /// Sets the maximum length of a message in bytes: 1 to 1 MiB. The default is 4096.
     pub fn message_max(mut self, len: usize) -> Self {
         self.message_max = len;
         self
@@ -162,55 +167,56 @@ impl Settings {
     pub(crate) fn check(&self) -> Result<(), Error> {
         let refuse = |setting, cause: &str| Err(Error::setting(setting, cause));
         if !(1..=DEPTH_MAX).contains(&self.depth) {
-            return refuse("depth", "a link has between 1 and 65,536 operations in flight");
+            return refuse("depth", "it is not between 1 and 65,536 operations");
         }
         if self.messages == 0 {
-            return refuse("message_window", "with 0 no message can be sent");
+            return refuse("message_window", "with a window of 0, no message can be sent");
         }
         if !(1..=MESSAGE_MAX).contains(&self.message_max) {
             return refuse(
                 "message_max",
-                "a message has 1 byte to 1 MiB; grant memory and write to it for more",
+                "it is not between 1 byte and 1 MiB; for more, grant memory and write to it",
             );
         }
         if (self.messages as usize).checked_mul(self.message_max).is_none_or(|all| all > MESSAGES_BYTES_MAX) {
-            return refuse("message_window", "the messages of a peer could take more than 1 GiB");
+            return refuse("message_window", "the window times the maximum message length exceeds 1 GiB");
         }
         if self.service_level > 15 {
-            return refuse("service_level", "a service level has four bits: 0 to 15");
+            return refuse("service_level", "it is not between 0 and 15");
         }
         // A timeout that is shorter than the own heartbeat is allowed: it is announced to peers,
         // which send keep-alives often enough.
         if self.heartbeat < HEARTBEAT_MIN {
-            return refuse("heartbeat", "the shortest interval is a millisecond");
+            return refuse("heartbeat", "it is shorter than the minimum of 1 ms");
         }
         if self.silence < HEARTBEAT_MIN {
-            return refuse("peer_timeout", "the shortest timeout is a millisecond");
+            return refuse("peer_timeout", "it is shorter than the minimum of 1 ms");
         }
         Ok(())
     }
 
-    /// The traffic class of packets, on rails that have one.
+    /// Sets the traffic class of packets, on rails that have one: DSCP in the upper six bits, ECN in
+    /// the lower two.
     pub fn traffic_class(mut self, class: u8) -> Self {
         self.traffic_class = Some(class);
         self
     }
 
-    /// The service level of packets on verbs rails, 0 to 15: the virtual lane in an InfiniBand
-    /// subnet; on RoCE, the priority in a VLAN.
+    /// Sets the service level of packets on verbs rails: 0 to 15. It selects the virtual lane in an
+    /// InfiniBand subnet; on RoCE, it is the priority in a VLAN.
     pub fn service_level(mut self, level: u8) -> Self {
         self.service_level = level;
         self
     }
 
-    /// The index of the source GID in the port's table, on verbs devices. By default the best one
-    /// is chosen.
+    /// Sets the index of the source GID in the port's table, on verbs devices. By default the best
+    /// one is chosen.
     pub fn gid_index(mut self, index: u32) -> Self {
         self.gid_index = Some(index);
         self
     }
 
-    /// The waiting strategy of waiting threads and of the worker.
+    /// Sets the waiting strategy of waiting threads and of the worker.
     pub fn progress(mut self, progress: Progress) -> Self {
         self.progress = progress;
         self

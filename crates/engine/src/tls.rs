@@ -81,7 +81,7 @@ impl Tls {
                 Err(error) => Err(refused(
                     format!("read {name}"),
                     crate::error::words(&error),
-                    "see that the file is there, and that this user may read it",
+                    "check that the file exists and that this user may read it",
                 )),
             }
         };
@@ -106,14 +106,13 @@ impl Tls {
     ) -> Result<Self, Error> {
         let chain = certificates(certificate)?;
         let key = PrivateKeyDer::from_pem_slice(&key.1).map_err(|error| {
-            let cause = pem_words(&error, "there is no unencrypted private key in it");
-            refused(format!("read {}", key.0), cause, "give a PEM file with `PRIVATE KEY` in it")
+            let cause = pem_words(&error, "it contains no unencrypted private key");
+            refused(format!("read {}", key.0), cause, "use a PEM file with a `PRIVATE KEY` section")
         })?;
         let trusted = Arc::new(trusted(roots)?);
         let unusable = |error: rustls::Error| {
             let operation = format!("use {}", certificate.0);
-            let fix =
-                "give the key that belongs to the certificate, and the certificate as the first in its file";
+            let fix = "use the key of this certificate, and put the certificate first in its file";
             refused(operation, error.to_string(), fix)
         };
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -203,15 +202,19 @@ fn trusted(roots: &(String, Vec<u8>)) -> Result<RootCertStore, Error> {
     let mut trusted = RootCertStore::empty();
     for root in certificates(roots)? {
         trusted.add(root).map_err(|error| {
-            refused(format!("use {}", roots.0), error.to_string(), "give the certificate of an authority")
+            refused(
+                format!("use {}", roots.0),
+                error.to_string(),
+                "use the certificate of a certificate authority",
+            )
         })?;
     }
     Ok(trusted)
 }
 
 fn certificates((name, bytes): &(String, Vec<u8>)) -> Result<Vec<CertificateDer<'static>>, Error> {
-    const NONE: &str = "there is no certificate in it";
-    let fix = "give a PEM file with `CERTIFICATE` in it";
+    const NONE: &str = "it contains no certificate";
+    let fix = "use a PEM file with a `CERTIFICATE` section";
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bytes).collect();
     match read {
         Ok(found) if found.is_empty() => Err(refused(format!("read {name}"), NONE.to_owned(), fix)),
@@ -230,15 +233,19 @@ fn pem_words(error: &pem::Error, none: &str) -> String {
 fn server_name(name: &str) -> Result<ServerName<'static>, Error> {
     ServerName::try_from(name.to_owned()).map_err(|error| {
         refused(
-            format!("expect a peer of the name `{name}`"),
+            format!("use `{name}` as the name of a peer"),
             error.to_string(),
-            "give a DNS name such as storage-7.example, or an IP address, without a port",
+            "use a DNS name such as storage-7.example, or an IP address, without a port",
         )
     })
 }
 
 fn not_begun(error: &rustls::Error) -> Error {
-    refused("begin TLS".to_owned(), error.to_string(), "see that this system has random numbers")
+    refused(
+        "start a TLS session".to_owned(),
+        error.to_string(),
+        "check that the system's random number generator works",
+    )
 }
 
 fn refused(operation: String, cause: String, fix: &'static str) -> Error {

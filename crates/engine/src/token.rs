@@ -2,7 +2,7 @@
 
 /// The error for a text that is no token of a counter or grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("this names no {what}")]
+#[error("the text is not a token of a {what}")]
 pub struct ParseTokenError {
     pub(crate) what: &'static str,
 }

@@ -25,8 +25,8 @@
 //!   exists; bytes are copied in and out. It counts the keys by which peers reach it
 //!   ([`KeyGuard`]), and becomes a slice again when none is left.
 //!
-//! The pages live until the last of these is gone. [`Memory`] is a handle on the pages without a
-//! right to the bytes. A library registers it with a device once, for all slices.
+//! The pages stay mapped until the last of these is gone. [`Memory`] is a handle on the pages
+//! without a right to the bytes. A library registers it with a device once, for all slices.
 //!
 //! # Limits
 //!

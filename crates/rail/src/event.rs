@@ -23,7 +23,7 @@ pub enum Event<'a> {
         /// The immediate.
         bits: u32,
     },
-    /// A message has arrived. The provider makes room for the next one.
+    /// A message has arrived. The rail makes room for the next one.
     Message {
         /// The link over which it came, if it is known.
         link: Option<LinkKey>,

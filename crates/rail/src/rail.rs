@@ -14,8 +14,8 @@ pub trait Rail: Send + fmt::Debug {
     /// Returns its properties. They never change.
     fn properties(&self) -> &Properties;
 
-    /// Creates this side's end of a link to one peer. Returns its name on this rail, and the
-    /// address that the other end needs. The name is never reused for another link.
+    /// Creates this side's end of a link to one peer. Returns its key on this rail, and the address
+    /// that the other end needs. The key is never used again for another link.
     fn open_link(&mut self) -> Result<(LinkKey, Vec<u8>), RailError>;
 
     /// Connects an end to the peer's. When this returns, operations of the peer are served here (as
@@ -87,14 +87,14 @@ pub trait Rail: Send + fmt::Debug {
     fn in_flight(&self) -> usize;
 }
 
-/// Names a key on its own side's rail.
+/// Identifies a key on the rail of its own side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyId(pub u64);
 
 /// A key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key {
-    /// Its name on this side.
+    /// The identifier on this side.
     pub id: KeyId,
     /// The address of the memory, as the peer's work requests use it.
     pub address: u64,

@@ -1,4 +1,4 @@
-//! The program in C, compiled against one release's headers and library.
+//! Compiles the program in C against the headers and the library of one release.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::paths;
 use crate::process::{command, require_programs, run};
 use crate::vm::Userland;
 
-/// Compiles `benches/bare` for a user space, and tells where the program is.
+/// Compiles `benches/bare` for a user space. Returns the path of the program.
 pub(crate) fn build(userland: Userland) -> Result<PathBuf> {
     require_programs(&[("cc", "gcc")])?;
     let (set, name) = match userland {
@@ -20,14 +20,14 @@ pub(crate) fn build(userland: Userland) -> Result<PathBuf> {
     std::fs::create_dir_all(&folder)?;
     let program = folder.join("paged");
     let library = library(&userland.root().get()?.path)?;
-    // Its own dependencies are looked for where it runs.
+    // Its dependencies are searched for at run time.
     let mut cc = command("cc", ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror"]);
     cc.arg("-I").arg(set.include_folder()?).args(sources()?).arg(library).arg("-Wl,--allow-shlib-undefined");
     run(cc.arg("-o").arg(&program))?;
     Ok(program)
 }
 
-/// The library of a root, in the folder of whatever processor this is.
+/// Returns the library of a root, in the folder of whichever architecture it has.
 fn library(root: &Path) -> Result<PathBuf> {
     let folders = std::fs::read_dir(root.join("usr/lib"))?;
     let candidates = folders.filter_map(|folder| Some(folder.ok()?.path().join("libfabric.so.1")));

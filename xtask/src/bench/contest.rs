@@ -1,4 +1,4 @@
-//! Two programs in turn, while nobody else is busy.
+//! Runs two programs alternately while other processes are idle.
 
 use std::path::Path;
 use std::thread;
@@ -12,23 +12,23 @@ use super::spread::ratio;
 use crate::cell::Cell;
 use crate::process::output;
 
-/// What others may use of a core before a round does not count.
+/// A round does not count if other processes used more of a core than this.
 const OTHERS_MAX: f64 = 0.15;
 
-/// How long to look before a round whether others are busy, how often, and how long to wait between.
+/// How long to observe other processes before a round, how often, and the pause in between.
 const LOOK: Duration = Duration::from_millis(300);
 const LOOKS_MAX: usize = 20;
 const WAIT: Duration = Duration::from_millis(700);
 
-/// How many times as many rounds are tried as should count.
+/// The maximum number of rounds, as a multiple of the rounds that have to count.
 const TRIES: usize = 3;
 
-/// A number of a program's result.
+/// A number in the result of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Measure {
-    /// Its name there.
+    /// The name in the result.
     pub(super) field: &'static str,
-    /// Digits behind the point that mean something.
+    /// The number of significant digits after the point.
     pub(super) digits: usize,
 }
 
@@ -37,20 +37,21 @@ impl Measure {
     pub(super) const HALF_RTT_US: Self = Self { field: "half_rtt_us", digits: 2 };
 }
 
-/// Two programs that do the same, told by the same words.
+/// Two programs that do the same work, and print results in the same form.
 pub(super) struct Contest<'a> {
     pub(super) cell: &'a Cell,
-    /// The bare one, and the engine's.
+    /// The bare program and that of the engine.
     pub(super) programs: [&'a Path; 2],
     pub(super) words: &'a [&'a str],
     pub(super) measure: Measure,
 }
 
-/// What came of it.
+/// The results of a contest.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) measure: Measure,
-    /// Of the rounds that count: what each program reached, and the engine's part of the bare one's.
+    /// Of the rounds that count: the result of each program, and the ratio of the engine's to the
+    /// bare one's.
     pub(super) bare: Vec<f64>,
     pub(super) engine: Vec<f64>,
     pub(super) ratios: Vec<f64>,
@@ -58,7 +59,7 @@ pub(super) struct Held {
 }
 
 impl Contest<'_> {
-    /// Holds rounds until so many count, or too many were tried.
+    /// Runs rounds until `rounds` of them count, or too many were tried.
     pub(super) fn hold(&self, rounds: usize) -> Result<Held> {
         let mut held = Held { measure: self.measure, bare: vec![], engine: vec![], ratios: vec![], tried: 0 };
         // The first run of each program reads it from the disk.
@@ -80,23 +81,25 @@ impl Contest<'_> {
         }
         if held.ratios.is_empty() {
             bail!(
-                "others used more than {OTHERS_MAX} of a core in each of {} rounds\nfix: measure when the machine is idle",
+                "other processes used more than {OTHERS_MAX} of a core in each of {} rounds\nfix: \
+                 measure when the machine is idle",
                 held.tried
             );
         }
         Ok(held)
     }
 
-    /// One run of one program, ahead of everything that is not of this priority: what others do meanwhile moves neither program.
+    /// Runs one program once, with a priority above that of other processes, so that they slow
+    /// neither program down.
     fn run(&self, which: usize) -> Result<f64> {
-        let program = self.programs[which].to_str().context("a path that is not text")?;
+        let program = self.programs[which].to_str().context("the path is not valid UTF-8")?;
         let words = [&["chrt", "--rr", "10", program], self.words].concat();
         let told = output(&mut self.cell.command(Path::new("/tmp"), &words))?;
         number(&told, self.measure.field)
     }
 }
 
-/// Waits until nobody else is busy, or for so long that one may as well try.
+/// Waits until other processes are idle, for a limited time.
 fn wait_for_quiet() -> Result<()> {
     for _ in 0..LOOKS_MAX {
         let before = Load::now()?;
@@ -109,12 +112,15 @@ fn wait_for_quiet() -> Result<()> {
     Ok(())
 }
 
-/// A number out of a program's line of JSON.
+/// Returns a number from the JSON line of a program.
 fn number(told: &str, field: &str) -> Result<f64> {
-    let line =
-        told.lines().find(|line| line.starts_with('{')).with_context(|| format!("no result: {told}"))?;
-    let result: Value = serde_json::from_str(line).with_context(|| format!("no JSON: {line}"))?;
-    let number = result[field].as_f64().with_context(|| format!("no {field}: {line}"))?;
+    let line = told
+        .lines()
+        .find(|line| line.starts_with('{'))
+        .with_context(|| format!("the program printed no result: {told}"))?;
+    let result: Value =
+        serde_json::from_str(line).with_context(|| format!("the result is not JSON: {line}"))?;
+    let number = result[field].as_f64().with_context(|| format!("the result has no {field}: {line}"))?;
     ensure!(number > 0.0 && number.is_finite(), "{field} cannot be {number}");
     Ok(number)
 }

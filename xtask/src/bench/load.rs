@@ -1,19 +1,20 @@
-//! How busy other processes are.
+//! Measures how busy other processes are.
 
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-/// The kernel counts processor time in hundredths of a second, whatever its own clock is.
+/// Ticks per second: the kernel reports processor time in hundredths of a second, whatever its own
+/// clock is.
 const TICKS_PER_S: f64 = 100.0;
 
-/// The processors at one moment.
+/// The processor times at one moment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
     taken: Instant,
-    /// What all processors together were busy, in ticks.
+    /// The busy time of all processors together, in ticks.
     busy: u64,
-    /// What our processes that have ended were, and ourselves.
+    /// The time of this process and of its children that have ended, in ticks.
     ours: u64,
 }
 
@@ -26,7 +27,7 @@ impl Load {
         Ok(Self { taken: Instant::now(), busy, ours })
     }
 
-    /// How much of a core others have used since, on average.
+    /// Returns how much of a core other processes have used since then, on average.
     pub(super) fn others_since(self) -> Result<f64> {
         let now = Self::now()?;
         let others = (now.busy - self.busy).saturating_sub(now.ours - self.ours);
@@ -34,7 +35,8 @@ impl Load {
     }
 }
 
-/// The first line of `/proc/stat`: `cpu user nice system idle iowait irq softirq steal …`, see `proc_stat(5)`.
+/// Parses the first line of `/proc/stat`: `cpu user nice system idle iowait irq softirq steal …`;
+/// see `proc_stat(5)`.
 fn busy(stat: &str) -> Option<u64> {
     let fields = stat.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> = fields.split_whitespace().map_while(|field| field.parse().ok()).collect();
@@ -42,7 +44,8 @@ fn busy(stat: &str) -> Option<u64> {
     Some(user + nice + system + irq + softirq + steal)
 }
 
-/// `utime`, `stime`, `cutime` and `cstime` of `proc_pid_stat(5)`: the fields from the 14th on. The second one, the name, may have blanks.
+/// Parses `utime`, `stime`, `cutime` and `cstime` of `proc_pid_stat(5)`: the fields from the 14th
+/// on. The second field, the name, may contain blanks.
 fn ours(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let ticks: Vec<u64> =

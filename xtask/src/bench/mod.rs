@@ -1,7 +1,9 @@
-//! Benchmarks: the engine beside a program of our own in C that does the same on bare libfabric.
+//! Benchmarks: compares the engine with a program in C that does the same work on bare libfabric.
 //!
-//! Times on a machine that does other things, too, say little; ratios of neighbours say more. So both programs run in turn, bare, engine,
-//! engine, bare, ahead of other processes, and a round in which those had more than a little of a core all the same does not count.
+//! Absolute times on a machine with other load mean little; ratios of runs next to each other mean
+//! more. Therefore both programs run alternately (bare, engine, engine, bare), with a priority
+//! above that of other processes. A round in which other processes still used too much of a core
+//! does not count.
 
 pub(crate) mod bare;
 mod contest;
@@ -20,27 +22,28 @@ use crate::vm::Userland;
 use contest::{Contest, Measure};
 use report::{Goal, Row};
 
-/// What `cargo xtask bench` measures.
+/// The benchmarks of `cargo xtask bench`.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum BenchCommand {
-    /// Scattered pages, written to another process: bytes in a time.
+    /// Write scattered pages to another process, and measure the throughput.
     Paged(PagedArgs),
-    /// Eight bytes there and back: the time of it.
+    /// Send eight bytes back and forth, and measure the latency.
     Ping(PingArgs),
 }
 
-/// What all benchmarks are told.
+/// Arguments of all benchmarks.
 #[derive(Debug, clap::Args)]
 struct CommonArgs {
-    /// Whose libfabric.
+    /// The release whose libfabric is used.
     #[arg(long, value_enum, default_value = "debian12")]
     userland: Userland,
 
-    /// Rounds that count. A busy machine needs more, at most three times as many.
+    /// The number of rounds that have to count. A busy machine needs more rounds, at most three
+    /// times as many.
     #[arg(long, value_name = "N", default_value_t = 25)]
     rounds: usize,
 
-    /// Writes the results to a file, too.
+    /// Also write the results to this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -50,7 +53,7 @@ pub(crate) struct PagedArgs {
     #[command(flatten)]
     common: CommonArgs,
 
-    /// Pages that the program in C puts into an operation.
+    /// The number of pages in one operation of the program in C.
     #[arg(long, value_name = "N", default_value_t = 1)]
     each: u32,
 }
@@ -61,10 +64,11 @@ pub(crate) struct PingArgs {
     common: CommonArgs,
 }
 
-/// What both use of libfabric.
+/// The libfabric provider that both programs use.
 const PROVIDER: &str = "tcp";
 
-/// What is written in one run, so that it takes about half a second: shorter, and the kernel's clock of who was busy is too coarse.
+/// The work of one run. It takes about half a second; for a shorter run, the kernel's processor
+/// times are too coarse.
 struct Pages {
     label: &'static str,
     bytes: u64,
@@ -80,10 +84,10 @@ const PAGES: [Pages; 3] = [
     Pages { label: "1 MiB", bytes: 1 << 20, window: 8, rounds: 160 },
 ];
 
-/// How often eight bytes go there and back in one run.
+/// The number of round trips in one run.
 const PINGS: &str = "50000";
 
-/// Runs a benchmark; an error where a goal was missed.
+/// Runs a benchmark. Returns an error if a goal was missed.
 pub(crate) fn execute(command: &BenchCommand) -> Result<()> {
     let rows = match command {
         BenchCommand::Paged(args) => paged(args)?,
@@ -98,7 +102,7 @@ pub(crate) fn execute(command: &BenchCommand) -> Result<()> {
 
 fn paged(args: &PagedArgs) -> Result<Vec<Row>> {
     let programs = Programs::build(&args.common)?;
-    println!("engine beside bare, {} page(s) an operation; GB/s, and their ratio", args.each);
+    println!("bare and engine, {} page(s) per operation: GB/s and their ratio", args.each);
     let mut rows = Vec::new();
     for pages in &PAGES {
         let [page, window, rounds, each] =
@@ -117,14 +121,15 @@ fn paged(args: &PagedArgs) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Several pages an operation make up for more than the engine costs, where pages are small.
+/// Returns the goal for pages of this size. With small pages, several pages in one operation save
+/// more than the engine costs.
 fn goal_of_pages(page: u64) -> Goal {
     Goal::AtLeast(if page == 4096 { 1.8 } else { 0.9 })
 }
 
 fn ping(args: &PingArgs) -> Result<Vec<Row>> {
     let programs = Programs::build(&args.common)?;
-    println!("engine beside bare, eight bytes; µs one way, and their ratio");
+    println!("bare and engine, 8 bytes: µs one way and their ratio");
     let mut rows = Vec::new();
     for by in ["write", "message"] {
         rows.push(programs.compare(
@@ -138,7 +143,7 @@ fn ping(args: &PingArgs) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Both programs, and where they run.
+/// Both programs, and the cell in which they run.
 struct Programs {
     cell: Cell,
     bare: PathBuf,
@@ -157,7 +162,7 @@ impl Programs {
         })
     }
 
-    /// Lets both do the same, and tells at once.
+    /// Runs both programs with the same work, and prints the result.
     fn compare(
         &self,
         args: &CommonArgs,

@@ -1,4 +1,4 @@
-//! What came of a benchmark, for people and for programs.
+//! The report of a benchmark, as text and as JSON.
 
 use std::fmt;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::contest::Held;
 use super::spread::Spread;
 
-/// What a ratio should be.
+/// The bound of a ratio.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Goal {
     AtLeast(f64),
@@ -47,7 +47,7 @@ impl Row {
         Self { label, held, goal }
     }
 
-    /// Contests without a round that counts are errors before they come here.
+    /// Returns the spreads. Contests without a round that counts have failed before.
     fn spreads(&self) -> Option<[Spread; 3]> {
         Some([Spread::of(&self.held.bare)?, Spread::of(&self.held.engine)?, Spread::of(&self.held.ratios)?])
     }
@@ -106,7 +106,7 @@ pub(super) fn write_json(file: &Path, rows: &[Row]) -> Result<()> {
     std::fs::write(file, text + "\n").with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// An error where a goal was missed.
+/// Returns an error if a goal was missed.
 pub(super) fn judge(rows: &[Row]) -> Result<()> {
     let missed: Vec<_> = rows.iter().filter(|row| row.is_missed()).map(|row| row.label.as_str()).collect();
     if !missed.is_empty() {

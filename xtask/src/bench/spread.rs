@@ -1,8 +1,8 @@
-//! What many measurements say together.
+//! Statistics of measurements.
 
 use serde_json::{Value, json};
 
-/// The middle of some measurements, and where the middle half of them lies.
+/// The median of measurements, and their quartiles.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Spread {
     pub(super) lower_quartile: f64,
@@ -11,7 +11,7 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    /// Of at least one measurement.
+    /// Returns the spread; `None` without measurements.
     pub(super) fn of(measurements: &[f64]) -> Option<Self> {
         let mut sorted = measurements.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -27,14 +27,15 @@ impl Spread {
     }
 }
 
-/// The value below which so great a part of them lies; between two of them, in proportion.
+/// Returns the quantile; between two measurements, it is interpolated.
 fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
     let place = part * (sorted.len().checked_sub(1)? as f64);
     let (below, above) = (sorted.get(place.floor() as usize)?, sorted.get(place.ceil() as usize)?);
     Some(below + (above - below) * place.fract())
 }
 
-/// What one of two is of the other, where both were measured as often: in proportion, so that it is the inverse the other way round.
+/// Returns the ratio of two series of equal length: the geometric mean, so that swapping them gives
+/// the inverse.
 pub(super) fn ratio(of: &[f64], to: &[f64]) -> f64 {
     let middle = |values: &[f64]| values.iter().map(|value| value.ln()).sum::<f64>() / values.len() as f64;
     (middle(of) - middle(to)).exp()
@@ -73,7 +74,7 @@ mod tests {
         let (first, second) = ([2.0, 8.0], [1.0, 4.0]);
         assert!((ratio(&first, &second) - 2.0).abs() < 1e-12);
         assert!((ratio(&second, &first) - 0.5).abs() < 1e-12);
-        // The arithmetic means would say 1.25, and also 1.25 the other way round.
+        // The arithmetic mean would be 1.25, also with swapped arguments.
         assert!((ratio(&[1.0, 2.0], &[2.0, 1.0]) - 1.0).abs() < 1e-12);
     }
 }

@@ -1,4 +1,4 @@
-//! Which steps have passed for the files as they are, so that `ci --full` can resume.
+//! Records the steps that have passed for the current files, so that `ci --full` can resume.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,20 +11,20 @@ use crate::paths;
 use crate::process::{command, output};
 use crate::side_by_side::Report;
 
-/// The file with the seconds of all runs.
+/// The file with the time of all runs, in seconds.
 const TOOK: &str = "took";
 
 /// The steps that have passed for one state of the repository.
 #[derive(Debug)]
 pub(super) struct Progress {
     folder: PathBuf,
-    /// How long earlier runs took, until the last step that passed in them.
+    /// The time of earlier runs, until the last step that passed in them.
     before: Duration,
     started: Instant,
 }
 
 impl Progress {
-    /// Of the files as they are now, committed or not.
+    /// Opens the progress of the current files, committed or not.
     pub(super) fn of_this_tree() -> Result<Self> {
         let folder = paths::target().join("ci").join(tree()?);
         fs::create_dir_all(&folder)?;
@@ -36,26 +36,26 @@ impl Progress {
         Self { folder, before: Duration::from_secs(before.unwrap_or(0)), started: Instant::now() }
     }
 
-    /// The time of all runs for this state. Interruptions do not count, nor do steps that were interrupted.
+    /// Returns the time of all runs for this state, without interruptions and interrupted steps.
     pub(super) fn took(&self) -> Duration {
         self.before + self.started.elapsed()
     }
 
-    /// The report of a step that has passed.
+    /// Returns the report of a step that has passed.
     pub(super) fn passed(&self, step: &str) -> Option<Report> {
         serde_json::from_str(&fs::read_to_string(self.file(step)).ok()?).ok()
     }
 
-    /// Notes that a step has passed.
+    /// Records that a step has passed.
     pub(super) fn note(&self, report: &Report) -> Result<()> {
         fs::write(self.file(&report.name), serde_json::to_string(report)?)
             .and_then(|()| fs::write(self.folder.join(TOOK), self.took().as_secs().to_string()))
-            .context("cannot note that a step has passed")
+            .context("cannot record that a step has passed")
     }
 
-    /// Forgets everything: the next run begins anew.
+    /// Removes all records: the next run starts from the beginning.
     pub(super) fn clear(self) -> Result<()> {
-        fs::remove_dir_all(&self.folder).context("cannot remove the notes of what has passed")
+        fs::remove_dir_all(&self.folder).context("cannot remove the records of passed steps")
     }
 
     fn file(&self, step: &str) -> PathBuf {
@@ -63,7 +63,8 @@ impl Progress {
     }
 }
 
-/// Git's name for the tree of files as they are, written through an index of our own so that the user's stays as it is.
+/// Returns git's name of the tree of the current files. It uses a separate index, so that the
+/// user's index does not change.
 fn tree() -> Result<String> {
     let index = tempfile::tempdir()?;
     let git = |words: &[&str]| -> Command {

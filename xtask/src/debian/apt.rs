@@ -1,4 +1,5 @@
-//! apt with a state of its own: another suite's lists and downloads, the machine's installation untouched.
+//! Runs apt with its own state: lists and downloads of another suite, without a change to the
+//! packages of this machine.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -12,11 +13,11 @@ use super::{Packages, sources};
 use crate::paths;
 use crate::process::{Ticker, command, output, require_programs, watched};
 
-/// Package lists older than this are fetched again before anything new is downloaded: the files that
-/// they name vanish from the archive as versions move on.
+/// The age at which package lists are fetched again before a download: the archive removes the
+/// files that old lists name.
 const LISTS_STALE_AFTER: Duration = Duration::from_secs(6 * 3600);
 
-/// One suite's packages.
+/// The packages of one suite.
 #[derive(Debug)]
 pub(crate) struct Apt {
     suite: String,
@@ -25,12 +26,13 @@ pub(crate) struct Apt {
 }
 
 impl Apt {
-    /// The packages of a suite, such as `unstable`; fetches its lists when there are none or they are stale.
+    /// Opens the packages of a suite, such as `unstable`. Fetches its lists if they are missing or
+    /// stale.
     pub(crate) fn of_suite(suite: &str) -> Result<Self> {
         Self::of_suite_for(suite, None)
     }
 
-    /// The same, for a foreign architecture such as `arm64`.
+    /// Opens the packages of a suite for another architecture, such as `arm64`.
     pub(crate) fn of_suite_for(suite: &str, architecture: Option<&str>) -> Result<Self> {
         require_programs(&[("apt-get", "apt"), ("dpkg-deb", "dpkg")])?;
         let name = architecture.map_or_else(|| suite.to_owned(), |foreign| format!("{suite}-{foreign}"));
@@ -38,7 +40,8 @@ impl Apt {
         for folder in ["lists/partial", "cache/archives/partial"] {
             std::fs::create_dir_all(directory.join(folder))?;
         }
-        // Empty: dependencies are resolved as if nothing were installed, so that a root is complete.
+        // Empty: dependencies are resolved as if nothing were installed, so that a root is
+        // complete.
         std::fs::write(directory.join("status"), "")?;
         std::fs::write(directory.join("suite.sources"), sources::for_suite(suite)?)?;
         let apt =
@@ -51,12 +54,12 @@ impl Apt {
         &self.suite
     }
 
-    /// The version that this suite offers, if it has the package.
+    /// Returns the version in this suite, if it has the package.
     pub(crate) fn version_of(&self, package: &str) -> Result<Option<PackageVersion>> {
         Ok(self.show(package, "Version: ")?.map(PackageVersion))
     }
 
-    /// The packages that `package` depends on, first alternatives only.
+    /// Returns the packages that `package` depends on, only the first of alternatives.
     pub(crate) fn dependencies_of(&self, package: &str) -> Result<Vec<String>> {
         let line = self.show(package, "Depends: ")?.unwrap_or_default();
         Ok(line
@@ -67,7 +70,7 @@ impl Apt {
             .collect())
     }
 
-    /// Downloads these packages and nothing else.
+    /// Downloads these packages only.
     pub(crate) fn download(&self, packages: &[&str]) -> Result<Packages> {
         let folder = tempfile::tempdir_in(&self.directory)?;
         let mut apt = self.apt("apt-get");
@@ -76,7 +79,7 @@ impl Apt {
         Ok(Packages::in_folder(folder))
     }
 
-    /// Downloads these packages and all that they depend on.
+    /// Downloads these packages and all their dependencies.
     pub(crate) fn download_with_dependencies(&self, packages: &[&str]) -> Result<Packages> {
         let folder = tempfile::tempdir_in(&self.directory)?;
         std::fs::create_dir(folder.path().join("partial"))?;
@@ -96,16 +99,16 @@ impl Apt {
         }
         eprintln!("fetching the package lists of Debian {}", self.suite);
         output(self.apt("apt-get").args(["update", "--error-on=any"]))
-            .with_context(|| format!("the package lists of Debian {} are not to be had", self.suite))?;
+            .with_context(|| format!("cannot fetch the package lists of Debian {}", self.suite))?;
         std::fs::write(stamp, "")?;
         Ok(())
     }
 
-    /// The first `key` line of the newest version's record.
+    /// Returns the first `key` line in the record of the newest version.
     fn show(&self, package: &str, key: &str) -> Result<Option<String>> {
         let mut apt = self.apt("apt-cache");
         apt.args(["show", "--no-all-versions", &self.qualified(package)]);
-        // apt-cache ends with an error when the package is unknown, which here is an answer.
+        // apt-cache exits with an error if the package is unknown, which is a valid result here.
         let Ok(record) = output(&mut apt) else { return Ok(None) };
         Ok(record.lines().find_map(|line| line.strip_prefix(key)).map(|value| value.trim().to_owned()))
     }
@@ -125,7 +128,7 @@ impl Apt {
             format!("Dir::State::lists={}", here("lists")),
             format!("Dir::State::status={}", here("status")),
             format!("Dir::Cache={}", here("cache")),
-            // The folders above belong to whoever runs this, not to apt's own user.
+            // The folders above belong to the current user, not to apt's own user.
             "APT::Sandbox::User=".to_owned(),
             "Acquire::Retries=3".to_owned(),
         ];
@@ -137,7 +140,7 @@ impl Apt {
         apt
     }
 
-    /// Runs a download, and tells how far it is.
+    /// Runs a download, and prints its progress.
     fn fetch(&self, apt: &mut Command, packages: &[&str]) -> Result<()> {
         let mut ticker = Ticker::new("downloading");
         let downloaded = watched(apt, |line| {
@@ -148,10 +151,11 @@ impl Apt {
             }
         });
         downloaded.map_err(|error| {
-            // The next try begins with fresh lists: the usual cause is a version that has moved on.
+            // The next attempt fetches the lists again: the usual cause is a version that was
+            // replaced.
             let _ = std::fs::remove_file(self.directory.join("updated"));
             error.context(format!(
-                "Debian {} does not give {} (try once more: the lists will be fetched anew)",
+                "cannot download {1} from Debian {0} (try again: the lists will be fetched first)",
                 self.suite,
                 packages.join(" ")
             ))
@@ -159,7 +163,7 @@ impl Apt {
     }
 }
 
-/// A Debian version, ordered as dpkg orders them.
+/// A Debian version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PackageVersion(String);
 
@@ -175,7 +179,8 @@ impl fmt::Display for PackageVersion {
     }
 }
 
-/// Leading dotted numbers are all that our minimum versions need; the rest of a version is not looked at.
+/// Compares the leading dotted numbers, which is enough for the minimum versions here. The rest of
+/// a version is ignored.
 fn compare(left: &str, right: &str) -> Ordering {
     let numbers = |version: &str| -> Vec<u64> {
         let upstream = version.split_once(':').map_or(version, |(_epoch, rest)| rest);

@@ -1,5 +1,6 @@
-//! Debian packages of any suite, without installing them: other suites are derived from the sources that this
-//! machine's apt already uses, downloaded once, and unpacked into folders of the cache.
+//! Debian packages of any suite, without installing them. The sources of other suites are derived
+//! from those of this machine's apt. Packages are downloaded once, and unpacked into folders of the
+//! cache.
 
 mod apt;
 mod packages;

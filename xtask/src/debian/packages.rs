@@ -1,4 +1,4 @@
-//! Packages that were downloaded.
+//! Downloaded packages.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -8,19 +8,19 @@ use tempfile::TempDir;
 
 use crate::process::{Ticker, command, require_programs};
 
-/// Package files, gone when this is dropped.
+/// Package files, which are deleted when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Packages {
     folder: TempDir,
 }
 
 impl Packages {
-    /// The packages in a folder.
+    /// Takes the packages in a folder.
     pub(super) fn in_folder(folder: TempDir) -> Self {
         Self { folder }
     }
 
-    /// Unpacks them over each other into `root`, running none of their scripts.
+    /// Unpacks all packages into `root`, without running their scripts.
     pub(crate) fn unpack(&self, root: &Path) -> Result<()> {
         require_programs(&[("dpkg-deb", "dpkg"), ("tar", "tar")])?;
         let files = self.files()?;
@@ -32,7 +32,8 @@ impl Packages {
                 .spawn()
                 .context("cannot start dpkg-deb")?;
             let archive = reader.stdout.take().expect("stdout was piped");
-            // Packages of Debian 12 still name /lib: what they put there must follow the link into /usr/lib.
+            // Packages of Debian 12 still name /lib: their files must follow the link into
+            // /usr/lib.
             let mut tar = command("tar", ["-x", "--keep-directory-symlink", "-C"]);
             let written = tar.arg(root).stdin(archive).status().context("cannot start tar")?;
             if !reader.wait()?.success() || !written.success() {
@@ -51,7 +52,7 @@ impl Packages {
             }
         }
         if files.is_empty() {
-            bail!("apt put no package into {}", self.folder.path().display());
+            bail!("apt downloaded no package into {}", self.folder.path().display());
         }
         files.sort();
         Ok(files)

@@ -1,4 +1,5 @@
-//! A root folder made of unpacked packages: enough of a Debian to run programs in, without installing anything.
+//! A root folder of unpacked packages: enough of Debian to run programs in, without installing
+//! anything.
 
 use std::path::Path;
 
@@ -7,34 +8,35 @@ use anyhow::{Context, Result, bail};
 use super::Apt;
 use crate::cache;
 
-/// A root folder to be had: its name, where its packages come from, and what they are.
+/// The recipe of a root folder: its name, its packages, and their suites.
 #[derive(Debug, Clone, Copy, Hash)]
 pub(crate) struct Root<'a> {
     pub(crate) name: &'a str,
-    /// Tried in turn until one gives every package.
+    /// The suites, tried in order until one has every package.
     pub(crate) suites: &'a [&'a str],
     pub(crate) packages: &'a [&'a str],
-    /// A package, and the version below which a suite is not good enough.
+    /// A package, and the minimum version that a suite must have.
     pub(crate) minimum: (&'a str, &'a str),
-    /// Whether the packages' dependencies come along: yes for a root to run programs in, no for headers.
+    /// Whether to include dependencies: needed to run programs in the root, not for headers.
     pub(crate) with_dependencies: bool,
-    /// Packages `(architecture, package)` of another processor, without their dependencies.
+    /// Packages `(architecture, package)` of another architecture, without their dependencies.
     pub(crate) foreign: &'a [(&'a str, &'a str)],
-    /// Links `(name, target)` that a package makes when it is installed, which unpacking it does not.
+    /// Links `(name, target)` that the installation of a package would create.
     pub(crate) links: &'a [(&'a str, &'a str)],
 }
 
 impl Root<'_> {
-    /// The unpacked root; fetched the first time, from the cache afterwards.
+    /// Returns the unpacked root. It is fetched the first time, and then kept in the cache.
     pub(crate) fn get(&self) -> Result<cache::Entry> {
         cache::entry("roots", self.name, self, self.suites, |suite, folder| self.fetch(suite, folder))
     }
 
-    /// Makes the root in an empty folder; the suite and its most telling version.
+    /// Makes the root in an empty folder. Returns the suite and the version of the characteristic
+    /// package.
     fn fetch(&self, suite: &str, folder: &Path) -> Result<String> {
         let apt = Apt::of_suite(suite)?;
         let (package, minimum) = self.minimum;
-        let version = apt.version_of(package)?.with_context(|| format!("there is no {package}"))?;
+        let version = apt.version_of(package)?.with_context(|| format!("it has no package {package}"))?;
         if !version.is_at_least(minimum) {
             bail!("{package} is {version}, older than {minimum}");
         }
@@ -52,13 +54,14 @@ impl Root<'_> {
         }
         for (name, target) in self.links {
             std::os::unix::fs::symlink(target, folder.join(name))
-                .with_context(|| format!("cannot make the link {name}"))?;
+                .with_context(|| format!("cannot create the link {name}"))?;
         }
         Ok(origin)
     }
 }
 
-/// The folders that every Debian has and no package of ours brings; `/bin` and its like are links, as Debian has it.
+/// Creates the folders that every Debian has and none of these packages contains. `/bin` and the
+/// like are links, as in Debian.
 fn lay_out(root: &Path) -> Result<()> {
     for folder in ["proc", "sys", "dev", "run", "tmp", "root", "mnt", "etc", "var/run", "usr"] {
         std::fs::create_dir_all(root.join(folder))?;
@@ -81,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    #[ignore = "asks the package archive: cargo xtask vm test runs it"]
+    #[ignore = "needs the package archive: cargo xtask vm test runs it"]
     fn what_is_not_to_be_had_is_said_for_each_suite() {
         let root = |packages, minimum| Root {
             name: "test-of-what-is-missing",
@@ -97,6 +100,6 @@ mod tests {
         let too_old = root(&["rdma-core"], ("rdma-core", "9999")).get().unwrap_err().to_string();
         assert!(too_old.contains("older than 9999"), "{too_old}");
         let unknown = root(&["rdma-core"], ("no-such-package", "1")).get().unwrap_err().to_string();
-        assert!(unknown.contains("there is no no-such-package"), "{unknown}");
+        assert!(unknown.contains("it has no package no-such-package"), "{unknown}");
     }
 }

@@ -1,10 +1,11 @@
-//! Derives the apt sources of another suite from those of this machine, so that no host is ever written down.
+//! Derives the apt sources of another suite from those of this machine, so that no host name is
+//! hard-coded.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// A deb822 stanza for `suite`, made from the machine's own stanza for its main archive.
+/// Returns a deb822 stanza for `suite`, derived from the stanza of this machine's main archive.
 pub(crate) fn for_suite(suite: &str) -> Result<String> {
     let release = std::fs::read_to_string("/etc/os-release").context("cannot read /etc/os-release")?;
     let codename = field(&release, "VERSION_CODENAME=").context("/etc/os-release has no VERSION_CODENAME")?;
@@ -77,7 +78,8 @@ fn stanza_for(suite: &str, uris: &str, signed_by: Option<&str>) -> String {
     stanza
 }
 
-/// The rest of the first line that begins with `key`, without the quotes of a shell assignment.
+/// Returns the rest of the first line that begins with `key`, without the quotes of a shell
+/// assignment.
 fn field<'text>(text: &'text str, key: &str) -> Option<&'text str> {
     text.lines().find_map(|line| line.strip_prefix(key)).map(|value| value.trim().trim_matches('"'))
 }

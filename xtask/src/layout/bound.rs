@@ -1,4 +1,4 @@
-//! What bindings bind: the C types with their fields, and the constants, read from bindgen's output.
+//! Parses bindgen's output: the C types with their fields, and the constants.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,13 +15,13 @@ pub(super) struct Bound {
 
 #[derive(Debug)]
 pub(super) struct Type {
-    /// In Rust, and so in every report.
+    /// The name in Rust, which reports use.
     pub(super) name: String,
-    /// In C: another one when Rust has a type twice, in an older and a newer layout.
+    /// The name in C. It differs if Rust has a type twice, in an older and a newer layout.
     pub(super) c_name: String,
     pub(super) is_union: bool,
     pub(super) fields: Vec<Field>,
-    /// The only headers that have it; all when `None`.
+    /// The only headers that have it; `None` if all have.
     pub(super) only: Option<HeaderSet>,
 }
 
@@ -33,11 +33,13 @@ pub(super) struct Constant {
 
 #[derive(Debug)]
 pub(super) struct Field {
-    /// As C writes it after the type: `wr.rdma.remote_addr`. A member without a name adds nothing to it.
+    /// The path in C after the type: `wr.rdma.remote_addr`. A member without a name adds nothing to
+    /// it.
     pub(super) path: String,
-    /// The way there in Rust: each step is a field of a type, because bindgen makes a type of each unnamed member.
+    /// The path in Rust: each step is a field of a type, because bindgen makes a type of each
+    /// unnamed member.
     pub(super) steps: Vec<Step>,
-    /// A flexible array member has a place and no width.
+    /// A flexible array member has an offset and no width.
     pub(super) has_width: bool,
 }
 
@@ -49,7 +51,7 @@ pub(super) struct Step {
 
 impl Bound {
     pub(super) fn parse(bindings: &str) -> Result<Self> {
-        let file = syn::parse_file(bindings).context("the bindings are not Rust")?;
+        let file = syn::parse_file(bindings).context("the bindings cannot be parsed as Rust")?;
         let records = Records::of(&file);
         let mut types = Vec::new();
         for (name, record) in &records.by_name {
@@ -69,15 +71,16 @@ impl Bound {
         Ok(Self { types, constants: constants.map(|name| Constant { name, only: None }).collect() })
     }
 
-    /// Adds a file written by hand: plain constants, and the `NAME = value` of a macro's table. A name whose first word
-    /// no generated constant has is the crate's own and unknown to C.
+    /// Adds a file written by hand: plain constants, and the `NAME = value` in the table of a
+    /// macro. If no generated constant has the first word of a name, the name is the crate's own
+    /// and unknown to C.
     pub(super) fn add_constants(&mut self, source: &str, only: Option<HeaderSet>) -> Result<()> {
-        let file = syn::parse_file(source).context("the constants are not Rust")?;
+        let file = syn::parse_file(source).context("the constants cannot be parsed as Rust")?;
         let mut names = BTreeSet::new();
         for item in &file.items {
             names.extend(integer_constant(item));
             match item {
-                // The macro's own definition has a name; its use has none.
+                // The definition of the macro has a name; its use has none.
                 syn::Item::Macro(call) if call.ident.is_none() => {
                     assigned_constants(call.mac.tokens.clone(), &mut names);
                 }
@@ -92,8 +95,8 @@ impl Bound {
         Ok(())
     }
 
-    /// Adds a file written by hand after newer headers: its constants, and structures that grew. Such a structure is
-    /// called `name_2`, and its first field, `base`, is the older one.
+    /// Adds a file written by hand for newer headers: its constants, and structures that grew. Such
+    /// a structure is called `name_2`, and its first field, `base`, is the older one.
     pub(super) fn add_later(&mut self, source: &str, set: HeaderSet) -> Result<()> {
         self.add_constants(source, Some(set))?;
         let mut later = Self::parse(source)?.types;
@@ -107,7 +110,7 @@ impl Bound {
     }
 }
 
-/// The structs and unions of the file, bindgen's own for unnamed members included.
+/// The structs and unions of the file, including those that bindgen made for unnamed members.
 struct Records<'a> {
     by_name: BTreeMap<String, Record<'a>>,
 }
@@ -118,7 +121,7 @@ struct Record<'a> {
 }
 
 impl Record<'_> {
-    /// An incomplete type, an empty one and one that bindgen gave up on have no fields to speak of.
+    /// Returns whether the type has fields. Incomplete, empty and opaque types have none.
     fn is_complete(&self) -> bool {
         let placeholders = ["_unused", "_address", "_bindgen_opaque_blob"];
         !self.fields.is_empty() && !self.fields.iter().any(|(name, _)| placeholders.contains(&name.as_str()))
@@ -137,7 +140,7 @@ impl<'a> Records<'a> {
                 syn::Item::Union(item) => (&item.ident, &item.generics, &item.fields, true),
                 _ => continue,
             };
-            // bindgen's helpers are generic; C has no such thing.
+            // bindgen's helpers are generic; C has no generic types.
             if generics.params.is_empty() {
                 let fields = fields
                     .named
@@ -149,7 +152,8 @@ impl<'a> Records<'a> {
         Self { by_name }
     }
 
-    /// Appends the fields of `of`, reached by `steps` and called `prefix` in C, and those of its unnamed members.
+    /// Appends the fields of `of`, reached by `steps` and called `prefix` in C, and those of its
+    /// unnamed members.
     fn flatten(&self, of: &str, prefix: &str, steps: &[Step], found: &mut Vec<Field>) {
         let Some(record) = self.by_name.get(of) else { return };
         for (field, ty) in record.fields.iter().filter(|(field, _)| !is_filler(field)) {
@@ -173,7 +177,7 @@ fn join(prefix: &str, name: &str) -> String {
     if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") }
 }
 
-/// A type that bindgen named because C did not.
+/// Returns whether bindgen chose the name of the type, because it has none in C.
 fn is_unnamed(ty: &str) -> bool {
     ty.contains("_bindgen_ty_")
 }
@@ -182,14 +186,14 @@ fn is_unnamed_member(field: &str) -> bool {
     field.starts_with("__bindgen_anon_")
 }
 
-/// Bit-fields, which have no offset in C, and bindgen's padding.
+/// Returns whether a field is a bit-field, which has no offset in C, or bindgen's padding.
 fn is_filler(field: &str) -> bool {
     field.starts_with("_bitfield_")
         || field.starts_with("__bindgen_padding_")
         || field.starts_with("_phantom_")
 }
 
-/// C's name of a field whose name is a keyword of Rust: bindgen puts `_` behind it.
+/// Returns C's name of a field whose name is a keyword of Rust: bindgen appends `_`.
 fn c_name(field: &str) -> String {
     match field.strip_suffix('_') {
         Some(stem) if syn::parse_str::<syn::Ident>(stem).is_err() && !stem.is_empty() => stem.to_owned(),
@@ -197,7 +201,7 @@ fn c_name(field: &str) -> String {
     }
 }
 
-/// The last name of a path, looking through `ManuallyDrop`.
+/// Returns the last name of a path; that of the inner type for `ManuallyDrop`.
 fn type_name(ty: &syn::Type) -> Option<String> {
     let syn::Type::Path(path) = ty else { return None };
     let last = path.path.segments.last()?;
@@ -212,7 +216,8 @@ fn type_name(ty: &syn::Type) -> Option<String> {
     }
 }
 
-/// A public constant whose type is a plain name: an integer, or an enumeration's alias of one.
+/// Returns the name of a public constant whose type is a plain name: an integer, or the alias of an
+/// enumeration.
 fn integer_constant(item: &syn::Item) -> Option<String> {
     match item {
         syn::Item::Const(item) if matches!(item.vis, syn::Visibility::Public(_)) => {
@@ -222,7 +227,7 @@ fn integer_constant(item: &syn::Item) -> Option<String> {
     }
 }
 
-/// `NAME =`, at any depth.
+/// Collects `NAME =`, at any depth.
 fn assigned_constants(tokens: TokenStream, found: &mut BTreeSet<String>) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     for (index, token) in tokens.iter().enumerate() {
@@ -230,7 +235,7 @@ fn assigned_constants(tokens: TokenStream, found: &mut BTreeSet<String>) {
             (TokenTree::Ident(name), Some(TokenTree::Punct(next))) if next.as_char() == '=' => {
                 found.insert(name.to_string());
             }
-            // An attribute, such as a doc comment, assigns too.
+            // An attribute, such as a doc comment, contains an assignment too.
             (TokenTree::Group(group), _) if group.delimiter() != proc_macro2::Delimiter::Bracket => {
                 assigned_constants(group.stream(), found);
             }

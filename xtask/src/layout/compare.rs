@@ -1,4 +1,4 @@
-//! The numbers of the bindings beside those of a header set.
+//! Compares the numbers of the bindings with those of a header set.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,11 +6,11 @@ use std::fmt;
 use super::measure::Measured;
 use super::{Aspect, Item, Numbers};
 
-/// How much is equal, and every difference.
+/// The number of equal items, and every difference.
 #[derive(Debug, Default)]
 pub(super) struct Comparison {
     pub(super) types: usize,
-    /// Equal in offset and in width.
+    /// Fields with equal offset and width.
     pub(super) fields: usize,
     pub(super) constants: usize,
     pub(super) differences: Vec<Difference>,
@@ -20,7 +20,7 @@ pub(super) struct Comparison {
 pub(super) struct Difference {
     pub(super) kind: Kind,
     pub(super) name: String,
-    /// Of the bindings and of the headers; none when the headers do not have it.
+    /// The numbers of the bindings and of the headers; `None` if the headers do not have the item.
     numbers: Option<(u64, u64)>,
 }
 
@@ -40,7 +40,7 @@ impl Kind {
 }
 
 impl Difference {
-    /// Whether the headers have more room for the same thing.
+    /// Returns whether the item is larger in the headers.
     pub(super) fn is_growth(&self) -> bool {
         let can_grow = matches!(self.kind, Kind::Differs(Aspect::Size | Aspect::Width));
         can_grow && self.numbers.is_some_and(|(bindings, headers)| headers > bindings)
@@ -65,7 +65,7 @@ pub(super) fn compare(bindings: &Numbers, headers: &Measured) -> Comparison {
     let mut comparison = Comparison::default();
     for (item, ours) in bindings {
         match headers.numbers.get(item) {
-            // Not asked of these headers.
+            // These headers were not asked for it.
             None if !headers.absent.contains(item) => {}
             None if is_part_of_absent(item, &headers.absent) => {}
             None => comparison.add(Kind::Absent, item, None),
@@ -80,7 +80,7 @@ pub(super) fn compare(bindings: &Numbers, headers: &Measured) -> Comparison {
             },
         }
     }
-    // A field was counted by its offset; one whose width differs is not equal.
+    // A field was counted by its offset. If its width differs, it is not equal.
     let equal_offset = |difference: &&Difference| {
         difference.kind == Kind::Differs(Aspect::Width)
             && !comparison
@@ -98,7 +98,8 @@ impl Comparison {
     }
 }
 
-/// Whether something that is absent and told already explains this: the type, the member around it, or the offset.
+/// Returns whether another absent item explains this one: the type, the member around it, or the
+/// offset.
 fn is_part_of_absent(item: &Item, absent: &BTreeSet<Item>) -> bool {
     let is_absent = |name: &str, aspect| absent.contains(&Item { name: name.to_owned(), aspect });
     if item.aspect == Aspect::Width && is_absent(&item.name, Aspect::Offset) {

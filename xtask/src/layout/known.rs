@@ -1,14 +1,15 @@
 //! The reviewed list of differences between header sets: `layout-differences.txt` of a sys crate.
 //!
-//! A line is `HEADERS KIND NAME: REASON`, such as `rdma-core-44 absent ibv_qp_ex.wr_flush: appended later`. A name that ends in
-//! `*` stands for all that begin so. `#` begins a comment line.
+//! A line is `HEADERS KIND NAME: REASON`, such as `rdma-core-44 absent ibv_qp_ex.wr_flush: appended
+//! later`. A name that ends in `*` stands for all names with that prefix. `#` begins a comment
+//! line.
 //!
-//! Against the headers that the bindings are made from nothing may differ. Headers that nobody has reviewed yet, because
-//! Debian has taken up a new release, are held against the list of the release before; beyond that a structure may have
-//! grown, and only that.
+//! The bindings must not differ from the headers that they are generated from. Headers without a
+//! review, because Debian has a new release, are compared with the list of the release before; in
+//! addition, a structure may have grown.
 //!
-//! `anchor TYPE.FIELD: REASON` says that a structure grows at its front and is reached from that field. The distances
-//! from there are what must be equal, and they cannot be excused either.
+//! `anchor TYPE.FIELD: REASON` says that a structure grows at its front and is accessed from that
+//! field. The distances from there must be equal, and the list cannot allow a difference.
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -17,7 +18,7 @@ use super::{Aspect, Item, Numbers};
 
 #[derive(Debug)]
 pub(super) struct Known {
-    /// The headers that the bindings are made from.
+    /// The headers that the bindings are generated from.
     origin: String,
     /// `TYPE.FIELD`
     anchors: Vec<String>,
@@ -32,11 +33,11 @@ struct Entry {
     line: usize,
 }
 
-/// What is left of a comparison once the list has been held against it.
+/// The result of a comparison after the list was applied.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Judged {
     pub(super) excused: usize,
-    /// Structures that are longer in headers that nobody has reviewed yet.
+    /// Structures that are longer in headers without a review.
     pub(super) grown: Vec<String>,
     pub(super) faults: Vec<String>,
 }
@@ -64,7 +65,8 @@ impl Known {
         Ok(Self { origin, anchors, entries })
     }
 
-    /// Replaces the offsets in each anchored type by the distances from its anchor. Returns where the anchors were.
+    /// Replaces the offsets in each anchored type by the distances from its anchor. Returns the
+    /// offsets of the anchors.
     pub(super) fn measure_from_anchors(&self, numbers: &mut Numbers) -> Result<Vec<u64>> {
         let mut starts = Vec::new();
         for anchor in &self.anchors {
@@ -83,7 +85,8 @@ impl Known {
         Ok(starts)
     }
 
-    /// The anchors that are at the same place in all headers, and so not needed; `starts` has a row for each set.
+    /// Returns the anchors that have the same offset in all headers and are not needed; `starts`
+    /// has a row for each set.
     pub(super) fn idle_anchors(&self, starts: &[Vec<u64>]) -> Vec<String> {
         let idle = |index: &usize| starts.iter().all(|row| row[*index] == starts[0][*index]);
         let fault = |index: usize| {
@@ -92,7 +95,7 @@ impl Known {
         (0..self.anchors.len()).filter(idle).map(fault).collect()
     }
 
-    /// `version` is that of the headers: `rdma-core 44`.
+    /// Applies the list. `version` is that of the headers: `rdma-core 44`.
     pub(super) fn judge(&self, version: &str, comparison: &Comparison) -> Judged {
         let headers = identifier(version);
         let reviewed = self.last_review(&headers);
@@ -110,7 +113,7 @@ impl Known {
         for entry in entries {
             if !comparison.differences.iter().any(|difference| entry.covers(difference)) {
                 faults.push(format!(
-                    "layout-differences.txt:{}: `{} {}` is no difference any more: remove the line",
+                    "layout-differences.txt:{}: `{} {}` is no longer a difference: remove the line",
                     entry.line, entry.kind, entry.name
                 ));
             }
@@ -119,7 +122,7 @@ impl Known {
         Judged { excused: excused.len(), grown, faults }
     }
 
-    /// The newest release that was reviewed and is not newer than these headers.
+    /// Returns the newest reviewed release that is not newer than these headers.
     fn last_review(&self, headers: &str) -> Option<&str> {
         let releases = self.entries.iter().map(|entry| entry.headers.as_str()).chain([self.origin.as_str()]);
         releases
@@ -130,10 +133,10 @@ impl Known {
     fn fault(&self, headers: &str, difference: &Difference) -> String {
         let advice = match difference.kind {
             _ if headers == self.origin => {
-                "the bindings are made from these headers: correct what was written by hand"
+                "the bindings are generated from these headers: correct the file written by hand"
             }
-            Kind::Differs(Aspect::Offset) => "one binary cannot serve both, and no list excuses it",
-            _ => "not in layout-differences.txt: review it, and write down why it does no harm",
+            Kind::Differs(Aspect::Offset) => "one binary cannot support both, and the list cannot allow it",
+            _ => "not in layout-differences.txt: review it, and add a line that says why it is harmless",
         };
         format!("{difference}: {advice}")
     }
@@ -141,15 +144,18 @@ impl Known {
 
 impl Entry {
     fn parse(text: &str, line: usize, origin: &str) -> Result<Self> {
-        let (item, reason) = text.split_once(": ").context("no `: REASON`")?;
-        ensure!(!reason.trim().is_empty(), "no reason");
+        let (item, reason) = text.split_once(": ").context("the line has no `: REASON`")?;
+        ensure!(!reason.trim().is_empty(), "the reason is empty");
         let words: Vec<&str> = item.split_whitespace().collect();
-        let [headers, kind, name] = words[..] else { bail!("not `HEADERS KIND NAME: REASON`") };
-        ensure!(headers != origin, "the bindings are made from {headers}: nothing may differ");
+        let [headers, kind, name] = words[..] else { bail!("the line is not `HEADERS KIND NAME: REASON`") };
+        ensure!(headers != origin, "the bindings are generated from {headers}: no difference is allowed");
         let library = |headers: &str| headers.rsplit_once('-').map(|(library, _)| library.to_owned());
-        ensure!(library(headers) == library(origin), "{headers} is not a release like {origin}");
-        ensure!(kind != Aspect::Offset.word(), "a moved field cannot be excused");
-        ensure!(["absent", "size", "width", "value"].contains(&kind), "no such kind of difference");
+        ensure!(
+            library(headers) == library(origin),
+            "{headers} is not a release of the same library as {origin}"
+        );
+        ensure!(kind != Aspect::Offset.word(), "the list cannot allow a moved field");
+        ensure!(["absent", "size", "width", "value"].contains(&kind), "unknown kind of difference");
         Ok(Self { headers: headers.to_owned(), kind: kind.to_owned(), name: name.to_owned(), line })
     }
 
@@ -162,12 +168,12 @@ impl Entry {
     }
 }
 
-/// A release as one word: `rdma-core-44`.
+/// Returns a release as one word: `rdma-core-44`.
 fn identifier(version: &str) -> String {
     version.replace(' ', "-")
 }
 
-/// The numbers of `libfabric-2.1`, to be compared: 2, 1.
+/// Returns the numbers of `libfabric-2.1`, for comparisons: 2, 1.
 fn release(headers: &str) -> Vec<u32> {
     let version = headers.rsplit('-').next().unwrap_or_default();
     version.split('.').map(|part| part.parse().unwrap_or(0)).collect()
@@ -208,7 +214,7 @@ mod tests {
             judged("rdma-core-44 size wr: grew\n", "wr size 16\nwr.op offset 8\nRED value 1\n").faults;
         assert!(faults[0].starts_with("absent REST: not in layout-differences.txt"), "{faults:?}");
         assert!(
-            faults[1].contains("layout-differences.txt:1: `size wr` is no difference any more"),
+            faults[1].contains("layout-differences.txt:1: `size wr` is no longer a difference"),
             "{faults:?}"
         );
         assert_eq!(faults.len(), 2);
@@ -235,10 +241,11 @@ mod tests {
         let faults = judged("", "wr size 16\nwr.op offset 12\nRED value 1\nREST value 2\n").faults;
         assert_eq!(
             faults,
-            ["offset wr.op (bindings 8, headers 12): one binary cannot serve both, and no list excuses it"]
+            ["offset wr.op (bindings 8, headers 12): one binary cannot support both, and the list \
+                 cannot allow it"]
         );
         let error = Known::parse("rdma-core-44 offset wr.op: it is all right\n", ORIGIN).unwrap_err();
-        assert!(format!("{error:#}").contains("a moved field cannot be excused"));
+        assert!(format!("{error:#}").contains("the list cannot allow a moved field"));
     }
 
     #[test]

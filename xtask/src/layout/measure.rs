@@ -1,4 +1,4 @@
-//! Asks a C compiler and a header set for the numbers.
+//! Determines the numbers with a C compiler and a header set.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,25 +10,26 @@ use super::{Item, Numbers};
 use crate::paths;
 use crate::platform::Platform;
 
-/// What one header set says.
+/// The numbers of one header set.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     pub(super) numbers: Numbers,
-    /// What it does not have.
+    /// The items that it does not have.
     pub(super) absent: BTreeSet<Item>,
 }
 
-/// `wrapper` is the directory of `wrapper.h`, which includes the headers in question.
+/// Returns the numbers. `wrapper` is the folder of `wrapper.h`, which includes the headers.
 pub(super) fn c_numbers(
     platform: &Platform,
     include: &Path,
     wrapper: &Path,
     probes: &[Probe],
 ) -> Result<Measured> {
-    // Below the target folder, which every platform sees.
+    // Below the target folder, which is visible on every platform.
     let directory = tempfile::tempdir_in(paths::target())?;
     let mut form_of = vec![0; probes.len()];
-    // Every round moves each refused probe to its next form, so there are no more rounds than forms, and one.
+    // Each round moves every refused probe to its next form, so there is at most one round more
+    // than forms.
     let rounds_max = 1 + probes.iter().map(|probe| probe.forms.len()).max().unwrap_or(0);
     for _ in 0..rounds_max {
         let asked = asked(probes, &form_of);
@@ -38,10 +39,10 @@ pub(super) fn c_numbers(
             Outcome::Refused(refused) => refused.into_iter().for_each(|index| form_of[index] += 1),
         }
     }
-    bail!("the C compiler refuses probes that it accepted before");
+    bail!("the C compiler rejects probes that it accepted before");
 }
 
-/// The probes that have a form left, each with its index.
+/// Returns the probes that have a form left, each with its index.
 fn asked<'a>(probes: &'a [Probe], form_of: &[usize]) -> Vec<(usize, &'a str)> {
     let form = |(index, probe): (usize, &'a Probe)| Some((index, probe.forms.get(form_of[index])?.as_str()));
     probes.iter().enumerate().filter_map(form).collect()
@@ -85,7 +86,7 @@ impl Compiler<'_> {
     }
 }
 
-/// The probes that the compiler has an error for: `probes:LINE:COLUMN: error: …`.
+/// Returns the probes for which the compiler printed an error: `probes:LINE:COLUMN: error: …`.
 fn refused_probes(messages: &str) -> BTreeSet<usize> {
     let probe = |line: &str| {
         let (place, _) = line.strip_prefix(PROBES)?.strip_prefix(':')?.split_once(": error: ")?;
@@ -106,11 +107,11 @@ fn collect(
     let mut measured = Measured::default();
     for line in String::from_utf8(output.stdout)?.lines() {
         let (index, number) =
-            line.split_once(' ').context("the C program's output is no index and number")?;
+            line.split_once(' ').context("the output of the C program is not an index and a number")?;
         let probe = probes.get(index.parse::<usize>()?).context("the C program printed an unknown index")?;
         measured.numbers.insert(probe.item.clone(), number.parse()?);
     }
-    ensure!(measured.numbers.len() == asked.len(), "the C program left numbers out");
+    ensure!(measured.numbers.len() == asked.len(), "the C program did not print all numbers");
     let items = probes.iter().map(|probe| &probe.item);
     measured.absent = items.filter(|item| !measured.numbers.contains_key(item)).cloned().collect();
     Ok(measured)

@@ -1,7 +1,8 @@
-//! C against Rust: every size, offset and constant that the sys crates bind, in each version of the headers.
+//! Compares C with Rust: every size, offset and constant that the sys crates bind, in each version
+//! of the headers.
 //!
-//! The bindings say what is bound. A C program and a Rust example print the same list of numbers, one from a header set
-//! and one from the bindings, and the two lists are compared.
+//! The bindings define the items. A C program and a Rust example print the same list of numbers,
+//! one from a header set and one from the bindings, and the two lists are compared.
 
 mod bound;
 mod compare;
@@ -28,17 +29,18 @@ pub(crate) use sys_crate::{Headers, SysCrate};
 /// Arguments of `cargo xtask layout`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LayoutArgs {
-    /// Only this crate
+    /// Compare only this crate
     #[arg(long = "crate", value_name = "CRATE", value_parser = ["verbs-sys", "fabric-sys"])]
     only: Option<String>,
 }
 
-/// Compares the bindings of each sys crate with every header set that it must serve, for the C and Rust of a platform.
+/// Compares the bindings of each sys crate with every supported header set, with the C and Rust
+/// compilers of a platform.
 pub(crate) fn on(platform: &Platform) -> Result<()> {
     crates(platform, SysCrate::chosen(None))
 }
 
-/// As [`on`] this machine, with what was chosen on the command line.
+/// Compares on this machine, with the arguments of the command line.
 pub(crate) fn execute(args: &LayoutArgs) -> Result<()> {
     crates(&Platform::Host, SysCrate::chosen(args.only.as_deref()))
 }
@@ -53,26 +55,26 @@ fn crates<'a>(platform: &Platform, crates: impl IntoIterator<Item = &'a SysCrate
     Ok(())
 }
 
-/// The Rust example that prints the numbers of these bindings.
+/// Returns the Rust example that prints the numbers of these bindings.
 pub(crate) fn example(root: &Path, sys: &SysCrate, bindings: &str) -> Result<String> {
     rustfmt(root, &program::rust(&bound_of(root, sys, bindings)?, sys))
 }
 
-/// A number that C and Rust must agree on.
+/// A number that must be equal in C and Rust.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Item {
-    /// A type, a `type.path.to.field` or a constant, as C names it.
+    /// A type, a `type.path.to.field` or a constant, by its name in C.
     name: String,
     aspect: Aspect,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Aspect {
-    /// The bytes of a type.
+    /// The size of a type in bytes.
     Size,
-    /// Where a field begins.
+    /// The offset of a field.
     Offset,
-    /// The bytes of a field: a wider one can hide in padding.
+    /// The size of a field in bytes: padding can hide a larger field.
     Width,
     /// The value of a constant, extended to 64 bits.
     Value,
@@ -99,7 +101,7 @@ impl fmt::Display for Item {
 
 type Numbers = BTreeMap<Item, u64>;
 
-/// Returns how many faults it printed.
+/// Compares one crate. Returns the number of faults that it printed.
 fn check_crate(root: &Path, platform: &Platform, sys: &SysCrate) -> Result<usize> {
     let directory = sys.directory(root);
     let bindings =
@@ -109,9 +111,8 @@ fn check_crate(root: &Path, platform: &Platform, sys: &SysCrate) -> Result<usize
     let list_path = directory.join("layout-differences.txt");
     let list = std::fs::read_to_string(&list_path)
         .with_context(|| format!("cannot read {}", list_path.display()))?;
-    let origin = headers_version(&bindings).context(
-        "src/bindings.rs does not say which headers it is made from: `cargo xtask bindings` writes it anew",
-    )?;
+    let origin = headers_version(&bindings)
+        .context("src/bindings.rs does not name its headers: `cargo xtask bindings` regenerates it")?;
     let known = Known::parse(&list, origin)?;
     let mut starts = vec![known.measure_from_anchors(&mut rust)?];
 
@@ -145,12 +146,13 @@ fn summary(headers: &Headers, comparison: &Comparison, judged: &Judged) -> Strin
     );
     if !grown.is_empty() {
         let names = grown.join(", ");
-        text.push_str(&format!("; grown since the review, and to be put on the list: {names}"));
+        text.push_str(&format!("; grown since the review, add to the list: {names}"));
     }
     text
 }
 
-/// What the crate binds: the generated file, and the constants that bindgen cannot read, written by hand.
+/// Returns what the crate binds: the generated file, and the constants that bindgen cannot read,
+/// which are written by hand.
 fn bound_of(root: &Path, sys: &SysCrate, bindings: &str) -> Result<Bound> {
     let mut bound = Bound::parse(bindings)?;
     let directory = sys.directory(root);
@@ -171,7 +173,8 @@ fn rust_numbers(root: &Path, platform: &Platform, sys: &SysCrate, bound: &Bound)
     let found = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     if let Some(difference) = first_difference(&found, &rustfmt(root, &program::rust(bound, sys))?) {
         bail!(
-            "{} is older than the bindings; `cargo xtask bindings --example-only` writes it anew\n{difference}",
+            "{} is older than the bindings; `cargo xtask bindings --example-only` regenerates \
+             it\n{difference}",
             path.display()
         );
     }
@@ -185,7 +188,7 @@ fn rust_numbers(root: &Path, platform: &Platform, sys: &SysCrate, bound: &Bound)
     parse_numbers(&String::from_utf8(output.stdout)?)
 }
 
-/// Lines of `name aspect number`.
+/// Parses lines of `name aspect number`.
 fn parse_numbers(text: &str) -> Result<Numbers> {
     let line = |line: &str| {
         let mut words = line.split(' ');

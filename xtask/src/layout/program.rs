@@ -1,4 +1,5 @@
-//! The two programs that print the numbers: one C function a number, and one Rust example a crate.
+//! Generates the two programs that print the numbers: a C function for each number, and a Rust
+//! example for each crate.
 
 use std::fmt::Write;
 
@@ -7,14 +8,15 @@ use super::sys_crate::SysCrate;
 use super::{Aspect, Item};
 use crate::headers::HeaderSet;
 
-/// One number asked of C. The forms are tried in turn: whether a type is a tag or a typedef is not in the bindings.
+/// A query for one number in C. The forms are tried in order, because the bindings do not say
+/// whether a type is a tag or a typedef.
 #[derive(Debug)]
 pub(super) struct Probe {
     pub(super) item: Item,
     pub(super) forms: Vec<String>,
 }
 
-/// What these headers are expected to have.
+/// Returns the probes for the items that these headers are expected to have.
 pub(super) fn probes(bound: &Bound, set: HeaderSet) -> Vec<Probe> {
     let mut probes = Vec::new();
     let expected = |only: Option<HeaderSet>| only.is_none_or(|only| only == set);
@@ -41,12 +43,12 @@ pub(super) fn probes(bound: &Bound, set: HeaderSet) -> Vec<Probe> {
     probes
 }
 
-/// A C program that prints `index number` for each of the expressions. In the compiler's messages probe `n` is
-/// line `n + 1` of a file called [`PROBES`].
+/// Returns a C program that prints `index number` for each of the expressions. In the compiler's
+/// messages, probe `n` is line `n + 1` of a file called [`PROBES`].
 pub(super) fn c(expressions: &[(usize, &str)]) -> String {
     let mut text = String::from("#include \"wrapper.h\"\n#include <stddef.h>\n#include <stdio.h>\n");
     text.push_str("typedef unsigned long long number;\n");
-    // A function for each, because a compiler reports an unknown name only once a function.
+    // One function for each, because a compiler reports an unknown name only once per function.
     for (index, expression) in expressions {
         let line = index + 1;
         let _ = writeln!(text, "#line {line} \"{PROBES}\"");
@@ -62,7 +64,7 @@ pub(super) fn c(expressions: &[(usize, &str)]) -> String {
 
 pub(super) const PROBES: &str = "probes";
 
-/// A Rust example that prints `name aspect number` for everything bound.
+/// Returns a Rust example that prints `name aspect number` for everything bound.
 pub(super) fn rust(bound: &Bound, sys: &SysCrate) -> String {
     let types: String = bound.types.iter().map(rust_type).collect();
     let constants: String = bound
@@ -87,7 +89,8 @@ fn rust_type(ty: &Type) -> String {
     text
 }
 
-/// The frame of the example. Width is that of the last step's field, found without a value of its type.
+/// The template of the example. The width is that of the field of the last step, determined without
+/// a value of its type.
 const RUST: &str = r#"// MARK by `cargo xtask bindings`. Do not edit.
 //! Prints every size, offset and constant of the bindings, for `cargo xtask layout` to compare with C's.
 

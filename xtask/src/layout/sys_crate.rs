@@ -1,4 +1,4 @@
-//! The crates with bindings, and the headers that these are made from and must fit.
+//! The crates with bindings, and the headers that these are generated from and compared with.
 
 use std::path::{Path, PathBuf};
 
@@ -9,11 +9,12 @@ use crate::headers::HeaderSet;
 /// A crate with bindings.
 #[derive(Debug)]
 pub(crate) struct SysCrate {
-    /// Its directory below `crates/`.
+    /// Its folder below `crates/`.
     pub(crate) name: &'static str,
-    /// The headers that the bindings are made from.
+    /// The headers that the bindings are generated from.
     pub(crate) origin: HeaderSet,
-    /// Files written by hand after headers that are newer than the bindings', with those headers.
+    /// Files written by hand for headers that are newer than those of the bindings, with those
+    /// headers.
     pub(crate) later: &'static [(&'static str, HeaderSet)],
     library: Library,
 }
@@ -24,8 +25,9 @@ enum Library {
     Libfabric,
 }
 
-/// `verbs-sys` is made from the newest headers, because its structures only grew, each with a size or a mask beside it.
-/// `fabric-sys` is made from the oldest, because libfabric keeps the older layout behind its older symbol versions.
+/// `verbs-sys` is generated from the newest headers, because its structures only grew, each with a
+/// size or a mask. `fabric-sys` is generated from the oldest, because libfabric keeps the older
+/// layout behind its older symbol versions.
 pub(crate) const SYS_CRATES: &[SysCrate] = &[
     SysCrate { name: "verbs-sys", origin: HeaderSet::Newest, later: &[], library: Library::RdmaCore },
     SysCrate {
@@ -37,7 +39,7 @@ pub(crate) const SYS_CRATES: &[SysCrate] = &[
 ];
 
 impl SysCrate {
-    /// The crates that a `--crate` option leaves.
+    /// Returns the crates that a `--crate` option selects.
     pub(crate) fn chosen(only: Option<&str>) -> impl Iterator<Item = &'static Self> {
         SYS_CRATES.iter().filter(move |sys| only.is_none_or(|only| only == sys.name))
     }
@@ -50,8 +52,8 @@ impl SysCrate {
         format!("farreach-{}", self.name)
     }
 
-    /// The example that prints the layout; named apart from the other crate's, because all examples are built into one
-    /// folder.
+    /// Returns the name of the example that prints the layout. It is unique, because the examples
+    /// of all crates are built into one folder.
     pub(crate) fn layout_example(&self) -> String {
         format!("{}_layout", self.name.trim_end_matches("-sys"))
     }
@@ -60,7 +62,7 @@ impl SysCrate {
         self.directory(root).join("examples").join(self.layout_example()).with_extension("rs")
     }
 
-    /// The library's headers of one set.
+    /// Returns the library's headers of one set.
     pub(crate) fn headers(&self, set: HeaderSet) -> Result<Headers> {
         let include = set.include_folder()?;
         let version = self.library.version(&include).with_context(|| format!("{}", include.display()))?;
@@ -69,7 +71,8 @@ impl SysCrate {
 }
 
 impl Library {
-    /// As a person writes it: `rdma-core 65`, `libfabric 2.1`. The headers do not say it; the packages' pkg-config files do.
+    /// Returns the version in the usual form: `rdma-core 65`, `libfabric 2.1`. It is not in the
+    /// headers, but in the pkg-config files of the packages.
     fn version(self, include: &Path) -> Result<String> {
         let (file, name) = match self {
             Self::RdmaCore => ("libibverbs.pc", "rdma-core"),
@@ -81,12 +84,12 @@ impl Library {
             // 1.14.44.0 is libibverbs 1.14 of rdma-core 44.
             (Self::RdmaCore, [_, _, release, ..]) => Ok(format!("{name} {release}")),
             (Self::Libfabric, [major, minor, ..]) => Ok(format!("{name} {major}.{minor}")),
-            _ => anyhow::bail!("{file} has the version {version}, which says no release"),
+            _ => anyhow::bail!("{file} has the version {version}, which does not contain the release"),
         }
     }
 }
 
-/// From `usr/lib/ARCHITECTURE/pkgconfig/`, which lies beside `usr/include`.
+/// Reads it from `usr/lib/ARCHITECTURE/pkgconfig/`, which is next to `usr/include`.
 fn pkg_config_version(include: &Path, file: &str) -> Result<String> {
     let library_folder = include.with_file_name("lib");
     let folders = std::fs::read_dir(&library_folder)
@@ -106,7 +109,7 @@ fn pkg_config_version(include: &Path, file: &str) -> Result<String> {
 /// One version of a library's headers.
 #[derive(Debug, Clone)]
 pub(crate) struct Headers {
-    /// As `-I` takes it.
+    /// The folder for the option `-I`.
     pub(crate) include: PathBuf,
     /// `rdma-core 65`
     pub(crate) version: String,

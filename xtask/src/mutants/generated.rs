@@ -1,8 +1,9 @@
-//! Mutants that cargo-mutants makes, beside the list by hand: of everything in `memory`, and of the files of `verbs` and `fabric` that
-//! docs/UNSAFE.md names and unit tests reach. A mutant that survives has its reason in a list, or fails the run.
+//! Mutants that cargo-mutants generates, in addition to the list written by hand: of all code in
+//! `memory`, and of the files of `verbs` and `fabric` that docs/UNSAFE.md names and unit tests
+//! cover. A mutant that survives needs a reason in a list; otherwise the run fails.
 //!
-//! A reason may be that only a guest has what shows the change. Those mutants are run once more, against the device tests in a guest, and
-//! all have to be caught there.
+//! The reason may be that only device tests notice the change. Those mutants are run again with the
+//! device tests in a guest, which have to catch all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,15 +15,16 @@ use crate::held::{self, Held};
 use crate::paths;
 use crate::process::{command, output, run};
 
-/// The release that is installed where there is none.
+/// The release that is installed if there is none.
 const CARGO_MUTANTS: &str = "27.1.0";
 
-/// What it mutates in one go.
+/// The mutants of one run.
 struct Part {
     package: &'static str,
-    /// Files, or folders of them.
+    /// Files or folders.
     places: &'static [&'static str],
-    /// The device tests that survivors of unit tests are run against, in a guest: parts of their names. Empty for all.
+    /// The device tests in a guest for mutants that survive the unit tests: parts of their names.
+    /// Empty for all.
     device_tests: &'static [&'static str],
 }
 
@@ -52,21 +54,22 @@ const PARTS: &[Part] = &[
     },
 ];
 
-/// Those that survive, each with the reason.
+/// The list of mutants that survive, each with the reason.
 const SURVIVORS: &str = "xtask/src/mutants/survivors.txt";
 
-/// What was found in which files.
+/// The list of results, with the fingerprints of the files.
 const HELD: &str = "xtask/src/mutants/generated.txt";
 
-/// How a reason says that a device test in a guest catches the mutant.
+/// The words of a reason that a device test in a guest catches the mutant.
 const IN_THE_GUEST: &str = "in the guest";
 
 const HELD_HEADER: &str = "\
-# What became of the mutants that cargo-mutants makes, with the fingerprints of the files, written by `cargo xtask mutants --generated --record`.
-# A part with another one is run by `cargo xtask mutants --generated --changed`.
+# Results of the mutants that cargo-mutants generates, with the fingerprints of the files,
+# written by `cargo xtask mutants --generated --record`.
+# `cargo xtask mutants --generated --changed` runs the parts whose fingerprint has changed.
 ";
 
-/// Runs them: all, or the parts whose files have changed.
+/// Runs the mutants: all, or the parts whose files have changed.
 pub(super) fn execute(only_changed: bool, record: bool, only: Option<&str>) -> Result<()> {
     let repository = paths::repository();
     let reasons = Reasons::read(repository)?;
@@ -77,7 +80,7 @@ pub(super) fn execute(only_changed: bool, record: bool, only: Option<&str>) -> R
         let entry = held::entry_with(repository, part.package, &survivors, part.places)?;
         let is_meant = only.is_none_or(|only| part.package.contains(only));
         if !is_meant || (only_changed && held.has_beginning(&entry)) {
-            println!("mutants of {}: not run", part.package);
+            println!("mutants of {}: skipped", part.package);
             held.keep(&entry);
             continue;
         }
@@ -90,7 +93,7 @@ pub(super) fn execute(only_changed: bool, record: bool, only: Option<&str>) -> R
             let survived: Vec<_> = found.survived.iter().map(String::as_str).collect();
             ensure!(
                 survived.is_empty(),
-                "mutants that {SURVIVORS} leaves to the guest, and that no test notices there:\n{}",
+                "mutants that survive in the guest, where {SURVIVORS} expects them to be caught:\n{}",
                 survived.join("\n")
             );
             line.push_str(&format!("; {} of these are caught in the guest", found.caught));
@@ -104,11 +107,11 @@ pub(super) fn execute(only_changed: bool, record: bool, only: Option<&str>) -> R
     Ok(())
 }
 
-/// Which tests are run, and of which mutants.
+/// The tests to run, and the mutants.
 enum Where<'a> {
-    /// Unit tests on this machine, of all.
+    /// Unit tests on this machine, with all mutants.
     Here,
-    /// Device tests in a guest, of these.
+    /// Device tests in a guest, with these mutants.
     InGuest(&'a [&'a str]),
 }
 
@@ -118,9 +121,9 @@ impl Part {
         let folder = paths::target().join("mutants").join(self.package);
         fs::create_dir_all(&folder)?;
         let mut cargo = command("cargo", ["mutants", "--package", self.package, "--no-shuffle"]);
-        // Who reads the text of `Debug` reads it with his own eyes.
+        // The text of `Debug` is only read by people.
         cargo.args(["--exclude-re", "impl fmt::Debug for"]);
-        // What only models have, which are run by another task, and what tests have.
+        // Code that only models use, which another task runs, and code of tests.
         cargo.args(["--exclude-re", "Slots::at ", "--exclude-re", "tests::"]);
         cargo.args(["--colors", "never", "--no-times", "--output"]).arg(&folder);
         for place in self.places {
@@ -128,20 +131,21 @@ impl Part {
             cargo.arg("--file").arg(if is_folder { format!("{place}/**") } else { (*place).to_owned() });
         }
         match place {
-            // A mutant that hangs is caught; the slowest unit test takes a few seconds.
+            // A mutant that hangs is caught. The slowest unit test takes a few seconds.
             Where::Here => {
                 cargo.args(["--jobs", "2", "--timeout", "60", "--", "--lib", "--all-features"]);
-                // All orders of dropping take as long as all other tests, and concern none of these files.
+                // The test of all drop orders takes as long as all other tests, and covers none of
+                // these files.
                 cargo.args(["--", "--skip", "in_every_order_of_dropping"]);
             }
             Where::InGuest(mutants) => {
                 for mutant in *mutants {
                     cargo.arg("--re").arg(pattern_of(mutant));
                 }
-                // The guest sees the repository and its build, so the copies that are changed lie there.
+                // The guest sees the repository and its build, so the changed copies are there.
                 let copies = folder.join("copies");
                 fs::create_dir_all(&copies)?;
-                let xtask = std::env::current_exe().context("Linux names the program's file")?;
+                let xtask = std::env::current_exe().context("the path of this program is unknown")?;
                 let runner = format!("{} vm run --quiet --numa 2 --hugepages 64 --", xtask.display());
                 cargo.env("TMPDIR", copies).env(RUNNER, runner);
                 cargo.args(["--timeout", "600", "--", "--test", "device", "--", "--ignored"]);
@@ -149,7 +153,7 @@ impl Part {
             }
         }
         cargo.current_dir(paths::repository());
-        // It fails where one survives, which is judged here.
+        // It fails if a mutant survives, which is checked below.
         let status = cargo.status().context("cannot start cargo-mutants")?;
         let lists = folder.join("mutants.out");
         ensure!(
@@ -158,7 +162,8 @@ impl Part {
             lists.display()
         );
         let read = |name: &str| {
-            fs::read_to_string(lists.join(name)).with_context(|| format!("no {name} in {}", lists.display()))
+            fs::read_to_string(lists.join(name))
+                .with_context(|| format!("cannot read {name} in {}", lists.display()))
         };
         Ok(Found {
             caught: read("caught.txt")?.lines().count() + read("timeout.txt")?.lines().count(),
@@ -168,10 +173,10 @@ impl Part {
     }
 }
 
-/// The variable by which cargo has test programs of this machine's kind run by another program.
+/// The variable with the program by which cargo runs test programs of this architecture.
 const RUNNER: &str = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER";
 
-/// Returns the regular expression for a mutant without its place.
+/// Returns the regular expression that matches a mutant without its place.
 fn pattern_of(mutant: &str) -> String {
     let mut pattern = String::from("^");
     for letter in mutant.chars() {
@@ -199,13 +204,13 @@ fn install() -> Result<()> {
     ))
 }
 
-/// What became of the mutants of a part.
+/// The results of a part.
 #[derive(Debug, Default)]
 struct Found {
     caught: usize,
-    /// Those that do not compile.
+    /// Mutants that do not compile.
     unviable: usize,
-    /// Without their places: several may have one name.
+    /// Mutants without their places: several may have the same name.
     survived: Vec<String>,
 }
 
@@ -220,7 +225,7 @@ impl Found {
     }
 }
 
-/// `file:line:column: what` without the line and the column, which change with every edit.
+/// Returns `file:line:column: what` without the line and the column, which change with every edit.
 fn without_place(line: &str) -> String {
     let mut parts = line.splitn(4, ':');
     match (parts.next(), parts.nth(2)) {
@@ -229,7 +234,7 @@ fn without_place(line: &str) -> String {
     }
 }
 
-/// Why mutants survive: a line with the mutant, and one with the reason.
+/// The reasons why mutants survive: a line with the mutant, and one with the reason.
 struct Reasons {
     known: BTreeMap<String, String>,
 }
@@ -252,22 +257,18 @@ impl Reasons {
         Ok(Self { known })
     }
 
-    /// An error where one survives without a reason, or has a reason and is caught.
+    /// Returns an error if a mutant survives without a reason, or has a reason and is caught.
     fn judge(&self, package: &str, found: &Found) -> Result<()> {
         let survived: BTreeSet<_> = found.survived.iter().map(String::as_str).collect();
         let new: Vec<_> = survived.iter().filter(|name| !self.known.contains_key(**name)).copied().collect();
-        ensure!(
-            new.is_empty(),
-            "mutants that no test notices, and that {SURVIVORS} does not explain:\n{}",
-            new.join("\n")
-        );
+        ensure!(new.is_empty(), "mutants that survive without a reason in {SURVIVORS}:\n{}", new.join("\n"));
         let gone = self.of_part(package).map(|(name, _)| name).filter(|name| !survived.contains(name));
         let gone: Vec<_> = gone.collect();
-        ensure!(gone.is_empty(), "mutants in {SURVIVORS} that do not survive any more:\n{}", gone.join("\n"));
+        ensure!(gone.is_empty(), "mutants in {SURVIVORS} that no longer survive:\n{}", gone.join("\n"));
         Ok(())
     }
 
-    /// The mutants of a part that device tests in a guest have to catch.
+    /// Returns the mutants of a part that device tests in a guest have to catch.
     fn left_to_guest(&self, package: &str) -> Vec<&str> {
         let left = self.of_part(package).filter(|(_, reason)| reason.contains(IN_THE_GUEST));
         left.map(|(name, _)| name).collect()

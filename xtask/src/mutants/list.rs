@@ -1,9 +1,9 @@
-//! The guards, each with the test that watches it. A new guard of soundness gets its line here.
+//! The soundness guards, each with its test. A new guard gets an entry here.
 
 use super::Mutant;
 
 pub(super) const MUTANTS: &[Mutant] = &[
-    // In flight: the buffers are the device's.
+    // In flight: the device owns the buffers.
     Mutant {
         name: "a send drops its buffers when it is posted",
         file: "crates/verbs/src/qp/post.rs",
@@ -142,7 +142,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         instead: "Arc::clone(&self.recv)",
         test: "table::safe_api::a_queue_pair_that_is_not_destroyed_keeps_its_room_in_the_completion_queue",
     },
-    // Threads: what a test on a processor that keeps loads in order cannot show.
+    // Threads: defects that tests cannot show on a processor that keeps loads in order.
     Mutant {
         name: "who sees that a request was taken need not see that it was posted",
         file: "crates/verbs/src/qp/ring.rs",
@@ -283,7 +283,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         instead: "account.is_closed = true;",
         test: "table::wait::events_are_acknowledged_in_batches_and_before_their_queue_is_destroyed",
     },
-    // libfabric's operations: the same promises, other proofs.
+    // Operations of libfabric: the same guarantees, with other proofs.
     Mutant {
         name: "an operation is in flight before it is written",
         file: "crates/fabric/src/ep/slots.rs",

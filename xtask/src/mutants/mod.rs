@@ -1,6 +1,7 @@
-//! Whether the tests of soundness would notice: each guard is taken out by itself, and the test that watches it must fail.
+//! Checks the soundness tests: each guard is removed in turn, and its test must fail.
 //!
-//! It works on a copy of the repository, which stays with its build, so that the next run is fast. One run at a time.
+//! It works on a copy of the repository, which is kept with its build, so that the next run is
+//! fast. Only one run at a time is possible.
 
 mod generated;
 mod list;
@@ -22,51 +23,54 @@ use crate::model::{for_models, is_model};
 use crate::paths;
 use crate::process::{command, output};
 
-/// A test that has not ended by then is ended: a guard's absence may also be a wait without end.
+/// The time after which a test is ended: without a guard, a test may wait for ever.
 const TIME_MAX: Duration = Duration::from_secs(60);
 
-/// A guard, and what is there when it is gone.
+/// A guard, and the code without it.
 struct Mutant {
-    /// What the code then does wrong.
+    /// The wrong behaviour of the mutant.
     name: &'static str,
-    /// From the repository's top.
+    /// The path from the top of the repository.
     file: &'static str,
-    /// Text that is in the file once.
+    /// Text that occurs in the file exactly once.
     guard: &'static str,
     instead: &'static str,
-    /// The test that must fail, in the library's own tests: of the file's crate, or of the engine where it is a history.
+    /// The test that must fail, among the unit tests of the file's crate, or of the simulation if
+    /// it is a history.
     test: &'static str,
 }
 
 /// `cargo xtask mutants`
 #[derive(Debug, clap::Args)]
 pub(crate) struct MutantsArgs {
-    /// Run only those whose files have changed since they were last caught, by the list in the repository.
+    /// Run only mutants whose files have changed since they were last caught, according to the list
+    /// in the repository.
     #[arg(long)]
     changed: bool,
 
-    /// The same, and note in that list which were caught.
+    /// Like `--changed`, and record in that list which mutants were caught.
     #[arg(long)]
     record: bool,
 
-    /// Run those that cargo-mutants makes, instead of the list by hand.
+    /// Run the mutants that cargo-mutants generates, instead of the list written by hand.
     #[arg(long)]
     generated: bool,
 
-    /// Run only those whose name, file or test contains this; of those that are made, only these packages.
+    /// Run only mutants whose name, file or test contains this; of generated mutants, only those of
+    /// this package.
     only: Option<String>,
 }
 
 impl Mutant {
-    /// The file with the guard taken out.
+    /// Returns the file without the guard.
     fn apply(&self, text: &str) -> Result<String> {
         let count = text.matches(self.guard).count();
-        ensure!(count == 1, "its guard is {count} times in {}, instead of once", self.file);
+        ensure!(count == 1, "its guard occurs {count} times in {}, expected once", self.file);
         Ok(text.replace(self.guard, self.instead))
     }
 
     fn program(&self) -> Program {
-        // What is tested with simulated cards is tested in their crate.
+        // Tests with simulated cards are in their crate.
         let is_simulated = ["histories::", "tests::"].iter().any(|module| self.test.starts_with(module));
         let krate = match is_simulated {
             true => "sim",
@@ -84,7 +88,7 @@ struct Program {
 }
 
 impl Program {
-    /// The crate's name for cargo.
+    /// Returns the name of the package.
     fn package(self) -> String {
         match self.krate {
             "engine" => "farreach".to_owned(),
@@ -93,12 +97,12 @@ impl Program {
     }
 }
 
-/// Every mutant there is.
+/// Returns all mutants.
 fn all() -> impl Iterator<Item = &'static Mutant> {
     list::MUTANTS.iter().chain(simulated::MUTANTS)
 }
 
-/// Runs mutants; one that survives, or whose guard is not found any more, is a failure.
+/// Runs mutants. Fails if one survives, or its guard is not found.
 pub(crate) fn execute(args: &MutantsArgs) -> Result<()> {
     if args.generated {
         return generated::execute(args.changed, args.record, args.only.as_deref());
@@ -108,7 +112,7 @@ pub(crate) fn execute(args: &MutantsArgs) -> Result<()> {
         Some(only) => [mutant.name, mutant.file, mutant.test].iter().any(|text| text.contains(only)),
     };
     let mut mutants: Vec<&Mutant> = all().filter(is_meant).collect();
-    ensure!(!mutants.is_empty(), "no mutant is called so");
+    ensure!(!mutants.is_empty(), "no mutant matches this name");
     let mut record = Record::read(paths::repository())?;
     let count = mutants.len();
     if args.changed || args.record {
@@ -128,7 +132,7 @@ pub(crate) fn execute(args: &MutantsArgs) -> Result<()> {
         let bench = Bench { tree: folder.join("tree"), build: folder.join("build") };
         copy(paths::repository(), &bench.tree)?;
         bench.check_unchanged(&mutants)?;
-        println!("without a change every test passes ({:.0} s)", started.elapsed().as_secs_f32());
+        println!("all tests pass without a mutant ({:.0} s)", started.elapsed().as_secs_f32());
         for mutant in &mutants {
             match bench.try_one(mutant) {
                 Ok(end) if end.is_caught() => {
@@ -157,14 +161,15 @@ pub(crate) fn execute(args: &MutantsArgs) -> Result<()> {
     Ok(())
 }
 
-/// A copy of the repository, and where it is built.
+/// A copy of the repository, and its build folder.
 struct Bench {
     tree: PathBuf,
     build: PathBuf,
 }
 
 impl Bench {
-    /// A test that fails anyway, or that there is not, would catch every mutant.
+    /// Checks that the tests exist and pass without a change: a test that always fails would catch
+    /// every mutant.
     fn check_unchanged(&self, mutants: &[&Mutant]) -> Result<()> {
         for program in mutants.iter().map(|it| it.program()).collect::<BTreeSet<_>>() {
             let tests: BTreeSet<_> =
@@ -184,14 +189,14 @@ impl Bench {
 
     fn try_one(&self, mutant: &Mutant) -> Result<End> {
         let path = self.tree.join(mutant.file);
-        let text = std::fs::read_to_string(&path).with_context(|| format!("no file {}", mutant.file))?;
+        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", mutant.file))?;
         std::fs::write(&path, mutant.apply(&text)?)?;
         let end = self.build(mutant.program()).and_then(|path| self.run(&path, mutant.test));
         std::fs::write(&path, text)?;
         end
     }
 
-    /// Builds it, and gives its path.
+    /// Builds a program and returns its path.
     fn build(&self, program: Program) -> Result<String> {
         let words = ["test", "--lib", "--no-run", "--message-format=json-render-diagnostics", "--package"];
         let mut cargo = command("cargo", words);
@@ -200,7 +205,7 @@ impl Bench {
             .current_dir(&self.tree)
             .env("CARGO_TARGET_DIR", &self.build)
             .env("CARGO_INCREMENTAL", "1")
-            // Nobody debugs these.
+            // No one debugs these programs.
             .env("CARGO_PROFILE_DEV_DEBUG", "0");
         if program.is_model {
             for_models(&mut cargo, &self.build.join("model"));
@@ -229,21 +234,21 @@ impl Bench {
     }
 }
 
-/// How a test ended.
+/// The end of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Passed,
     Failed,
-    /// By a signal: memory that was gone was touched.
+    /// It was killed by a signal: it accessed freed memory.
     Crashed(i32),
     TookTooLong,
-    /// The program says something else than that a test failed.
+    /// The program reports something else than a failed test.
     Unclear(ExitStatus),
 }
 
 impl End {
     fn of(status: ExitStatus) -> Self {
-        /// What a test program exits with when a test has failed.
+        /// The exit code of a test program with a failed test.
         const A_TEST_FAILED: i32 = 101;
         match (status.code(), status.signal()) {
             (Some(0), _) => Self::Passed,
@@ -263,14 +268,15 @@ impl fmt::Display for End {
         match self {
             Self::Passed => f.write_str("its test passes"),
             Self::Failed => f.write_str("its test fails"),
-            Self::Crashed(signal) => write!(f, "its test crashes by signal {signal}"),
+            Self::Crashed(signal) => write!(f, "its test crashes with signal {signal}"),
             Self::TookTooLong => write!(f, "its test does not end within {} s", TIME_MAX.as_secs()),
-            Self::Unclear(status) => write!(f, "its test program ends with {status}"),
+            Self::Unclear(status) => write!(f, "its test program exits with {status}"),
         }
     }
 }
 
-/// Makes one folder like the other. What is alike already is not written again, so that cargo does not build it again.
+/// Makes one folder equal to the other. Equal files are not written, so that cargo does not rebuild
+/// them.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     std::fs::create_dir_all(to)?;
     let mut names = BTreeSet::new();

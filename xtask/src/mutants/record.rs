@@ -1,7 +1,8 @@
-//! Which mutants were caught in which files: a list in the repository, so that CI runs only the mutants whose files have changed since.
+//! The list of caught mutants in the repository, with the fingerprints of their files, so that CI
+//! runs only the mutants whose files have changed since.
 //!
-//! A mutant's fingerprint covers the file with its guard, the files of its test, and the mutant itself. A change elsewhere that makes a test blind
-//! is noticed only where all mutants run.
+//! The fingerprint of a mutant covers the file with its guard, the files of its test, and the
+//! mutant itself. A change elsewhere that weakens a test is noticed only if all mutants run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,22 +13,22 @@ use anyhow::{Context, Result};
 use super::Mutant;
 use crate::fingerprint;
 
-/// Where the list is, from the repository's top.
+/// The path of the list, from the top of the repository.
 const FILE: &str = "xtask/src/mutants/caught.txt";
 
 const HEADER: &str = "\
 # Fingerprints of mutants that their tests have caught, written by `cargo xtask mutants --record`.
-# A mutant whose fingerprint is not here, because one of its files has changed, is run by `cargo xtask mutants --changed`.
+# `cargo xtask mutants --changed` runs the mutants whose fingerprint is not listed.
 ";
 
-/// The mutants that were caught, each with the fingerprint that it had.
+/// The mutants that were caught, each with its fingerprint at that time.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Record {
     fingerprints: BTreeMap<String, String>,
 }
 
 impl Record {
-    /// The one in the repository.
+    /// Reads the list in the repository.
     pub(super) fn read(repository: &Path) -> Result<Self> {
         let text =
             fs::read_to_string(repository.join(FILE)).with_context(|| format!("cannot read {FILE}"))?;
@@ -40,7 +41,7 @@ impl Record {
         Self { fingerprints: entries.map(|(print, name)| (name.to_owned(), print.to_owned())).collect() }
     }
 
-    /// Whether the mutant was caught in the files as they are.
+    /// Returns whether the mutant was caught with the current files.
     pub(super) fn has(&self, mutant: &Mutant, repository: &Path) -> Result<bool> {
         Ok(self.fingerprints.get(mutant.name) == Some(&fingerprint(mutant, repository)?))
     }
@@ -50,7 +51,7 @@ impl Record {
         Ok(())
     }
 
-    /// Writes it to the repository, without mutants that there are no more.
+    /// Writes the list to the repository, without mutants that no longer exist.
     pub(super) fn write(&self, known: &[&Mutant], repository: &Path) -> Result<()> {
         let mut text = HEADER.to_owned();
         for (name, print) in &self.fingerprints {
@@ -69,7 +70,8 @@ fn fingerprint(mutant: &Mutant, repository: &Path) -> Result<String> {
     fingerprint::of(&[mutant.guard, mutant.instead, mutant.test], &files)
 }
 
-/// The file of a test, by the modules in its name; with everything below, where it is a folder's `mod.rs`.
+/// Returns the file of a test, from the modules in its name. If it is the `mod.rs` of a folder,
+/// returns all files of the folder.
 fn files_of_test(sources: &Path, test: &str) -> Vec<PathBuf> {
     let (mut folder, mut found) = (sources.to_owned(), Vec::new());
     let mut modules: Vec<&str> = test.split("::").collect();

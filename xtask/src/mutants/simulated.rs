@@ -1,9 +1,9 @@
-//! Guards of the engine that whole histories watch: without each, a history of the first few hundred seeds goes wrong. What takes more
-//! of them to be found has a test of its own.
+//! Guards of the engine that whole histories test: without each of them, a history among the first
+//! few hundred seeds fails. Guards that need more seeds have their own test.
 
 use super::Mutant;
 
-/// Any history may find it.
+/// The test for mutants that any history may find.
 const SEEDS: &str = "histories::some_seeds";
 
 pub(super) const MUTANTS: &[Mutant] = &[
@@ -127,7 +127,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         instead: "transfer.end(Err(fault), is_back || true, now)",
         test: SEEDS,
     },
-    // What is asked of rails.
+    // Requests to rails.
     Mutant {
         name: "an end of a link that nobody wants stays open",
         file: "crates/proto/src/machine/links.rs",
@@ -158,7 +158,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         instead: "",
         test: SEEDS,
     },
-    // Once each.
+    // Exactly once.
     Mutant {
         name: "a message that comes twice is delivered twice",
         file: "crates/proto/src/machine/peer/incoming.rs",

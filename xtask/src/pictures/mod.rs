@@ -1,4 +1,4 @@
-//! Pictures of the command's screens, for the documents: each from a real run in a terminal of its own.
+//! Images of the command's screens for the documentation, each from a real run in a terminal.
 
 mod svg;
 mod terminal;
@@ -13,13 +13,13 @@ use crate::cell::Cell;
 use crate::paths;
 use crate::vm::Userland;
 
-/// One picture.
+/// One image.
 struct Picture {
     /// `docs/screens/NAME.svg`
     name: &'static str,
-    /// What is typed. A server runs already, but for the picture of the server itself.
+    /// The command that is typed. A server is running, except for the image of the server itself.
     command: &'static str,
-    /// What goes on meanwhile, out of sight.
+    /// Commands that run in the background, outside of the image.
     beside: &'static str,
 }
 
@@ -42,25 +42,26 @@ const PICTURES: [Picture; 8] = [
     of("bench", "farreach bench 10.0.0.7 --op write,read -s 8,4K,64K,1M --depths 1,16"),
 ];
 
-/// A guest with Soft-RoCE and some faults, as it was recorded: memory that may not be locked, a rule that drops, no huge pages.
+/// A recorded guest with Soft-RoCE and some faults: locked memory is limited, a firewall rule drops
+/// packets, there are no huge pages.
 const PACK: &str = "crates/doctor/tests/packs/broken/soft-roce.json";
 
-/// Which pictures.
+/// Arguments of `cargo xtask pictures`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PicturesArgs {
-    /// Only these.
+    /// Regenerate only these images.
     names: Vec<String>,
 
-    /// Columns of the terminal.
+    /// The number of columns of the terminal.
     #[arg(long, default_value_t = 80)]
     columns: u16,
 }
 
-/// Makes them anew.
+/// Regenerates the images.
 pub(crate) fn execute(args: &PicturesArgs) -> Result<()> {
     if let Some(name) = args.names.iter().find(|name| PICTURES.iter().all(|it| it.name != name.as_str())) {
         let known: Vec<&str> = PICTURES.iter().map(|it| it.name).collect();
-        bail!("there is no picture {name}\nfix: name one of {}", known.join(", "));
+        bail!("there is no image {name}\nfix: use one of {}", known.join(", "));
     }
     let command = binaries::release_command()?;
     let root = Userland::Newest.root().get()?;
@@ -75,7 +76,7 @@ pub(crate) fn execute(args: &PicturesArgs) -> Result<()> {
         let script = format!("cp {PACK} /tmp/rack7.json; cd /tmp; {}", script(picture));
         let mut run = cell.command(paths::repository(), &["sh", "-c", &script]);
         let screen = terminal::screen_of(&mut run, args.columns)?;
-        ensure!(!screen.rows.is_empty(), "{} shows nothing", picture.name);
+        ensure!(!screen.rows.is_empty(), "the screen of {} is empty", picture.name);
         let file = folder().join(format!("{}.svg", picture.name));
         fs::write(&file, svg::render(picture.command, &screen))?;
         println!("{}: {} lines", file.display(), screen.rows.len());
@@ -87,14 +88,14 @@ fn folder() -> PathBuf {
     paths::repository().join("docs/screens")
 }
 
-/// A server, then the command that is typed, whose screen is shown.
+/// Returns the script: it starts a server, and then the command whose screen is shown.
 fn script(picture: &Picture) -> String {
     let Picture { command, beside, .. } = picture;
     let wait = "until grep -q listening /tmp/serve; do sleep 0.1; done";
     if beside.is_empty() {
         format!("farreach serve > /tmp/serve 2>&1 & server=$!; {wait}; {command}; kill $server")
     } else {
-        // What is typed notes its own number; who is beside it ends it.
+        // The command writes its process id, which the background commands use to end it.
         format!(
             "(sleep 1; typed=$(cat /tmp/typed); {{ {beside}; }} > /dev/null 2>&1) & \
              sh -c 'echo $$ > /tmp/typed; exec {command}'; wait"
@@ -115,7 +116,7 @@ mod tests {
         files.sort();
         let mut pictures: Vec<String> = PICTURES.iter().map(|it| format!("{}.svg", it.name)).collect();
         pictures.sort();
-        assert_eq!(files, pictures, "cargo xtask pictures makes them");
+        assert_eq!(files, pictures, "`cargo xtask pictures` regenerates them");
         for picture in &PICTURES {
             let text =
                 fs::read_to_string(folder().join(format!("{}.svg", picture.name))).expect("it is there");

@@ -1,9 +1,11 @@
-//! A screen as SVG: text that can be searched and copied, on a ground of its own, in whatever monospaced font the reader has.
+//! Renders a screen as SVG: text that can be searched and copied, on its own background, in the
+//! reader's monospaced font.
 
 use super::terminal::{Look, Run, Screen};
 
 const FONT_SIZE: f32 = 14.0;
-/// Of most monospaced fonts; text is stretched to it, so that columns stay columns in every font.
+/// The width of a character in most monospaced fonts. Text is stretched to it, so that columns are
+/// aligned in every font.
 const CHARACTER: f32 = 8.4;
 const LINE: f32 = 19.0;
 const MARGIN: f32 = 16.0;
@@ -12,7 +14,7 @@ const GROUND: &str = "#16181d";
 const TEXT: &str = "#e4e6eb";
 const PROMPT: &str = "#7fd1a1";
 
-/// The picture: what was typed, and what came of it.
+/// Returns the image: the command, and its screen.
 pub(super) fn render(command: &str, screen: &Screen) -> String {
     let columns = usize::from(screen.columns).max(command.chars().count() + 2);
     let width = columns as f32 * CHARACTER + 2.0 * MARGIN;
@@ -50,7 +52,7 @@ fn line(text: &str, column: u16, row: usize, colour: &str, opacity: f32, weight:
     )
 }
 
-/// The eight colours of a terminal, readable on the ground.
+/// Returns one of the eight colours of a terminal, readable on the background.
 fn colour(look: Look) -> &'static str {
     match look.colour {
         vt100::Color::Idx(1 | 9) => "#ff7b72",

@@ -1,4 +1,4 @@
-//! A terminal to run a command in, and what its screen shows at the end.
+//! Runs a command in a terminal, and reads the screen at the end.
 
 use std::fs::File;
 use std::io::Read;
@@ -10,18 +10,18 @@ use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-/// More than any command prints.
+/// The number of rows: more than any command prints.
 const ROWS: u16 = 400;
 
-/// What is on a screen.
+/// The content of a screen.
 #[derive(Debug)]
 pub(super) struct Screen {
     pub(super) columns: u16,
-    /// Down to the last that has something.
+    /// The rows, down to the last that is not empty.
     pub(super) rows: Vec<Vec<Run>>,
 }
 
-/// Neighbours that look alike.
+/// Adjacent characters with the same attributes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) column: u16,
@@ -29,7 +29,7 @@ pub(super) struct Run {
     pub(super) look: Look,
 }
 
-/// How text looks.
+/// The attributes of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Look {
     pub(super) colour: vt100::Color,
@@ -37,7 +37,7 @@ pub(super) struct Look {
     pub(super) is_faint: bool,
 }
 
-/// Runs a command in a terminal of so many columns, to its end.
+/// Runs a command to its end, in a terminal with this number of columns.
 pub(super) fn screen_of(command: &mut Command, columns: u16) -> Result<Screen> {
     let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).context("cannot open a terminal")?;
     grantpt(&controller)?;
@@ -48,13 +48,13 @@ pub(super) fn screen_of(command: &mut Command, columns: u16) -> Result<Screen> {
     let end = |terminal: &OwnedFd| terminal.try_clone();
     command.stdin(end(&terminal)?).stdout(end(&terminal)?).stderr(end(&terminal)?);
     let mut child = command.spawn().with_context(|| format!("cannot run {command:?}"))?;
-    // The last ones to have it are the child and what it starts.
+    // Only the child and its children keep it open.
     drop(terminal);
-    // Replaced, so that the command's own copies of the terminal are closed.
+    // Replaced, so that the copies of the terminal in the command are closed.
     *command = Command::new("true");
     let mut parser = vt100::Parser::new(ROWS, columns, 0);
     let (mut controller, mut bytes) = (File::from(controller), [0; 4096]);
-    // It ends by an error when nobody has the other side any more.
+    // Reading fails when no process has the other side open any more.
     while let Ok(len @ 1..) = controller.read(&mut bytes) {
         parser.process(&bytes[..len]);
     }
@@ -81,7 +81,7 @@ fn runs(screen: &vt100::Screen, row: u16, columns: u16) -> Vec<Run> {
         }
         let look = Look { colour: cell.fgcolor(), is_bold: cell.bold(), is_faint: cell.dim() };
         match runs.last_mut() {
-            // Words that look alike belong together, with the spaces between them.
+            // Words with the same attributes form one run, with the spaces between them.
             Some(last) if last.look == look => {
                 let width = last.text.chars().count() as u16;
                 let gap = usize::from(column.saturating_sub(last.column + width));

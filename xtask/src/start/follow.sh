@@ -1,7 +1,9 @@
-# A reader's terminal. In the folder $1 it finds `steps`, a line for each: how it is run, its number, and how many lines it prints at first.
-# The command is in NUMBER.command. It leaves NUMBER.out and NUMBER.err, and in NUMBER.end the exit code and how long it took in ms.
+# Runs the commands of README. The file `steps` in the folder $1 has a line for each command: how to
+# run it, its number, and how many lines it prints at first.
+# The command is in NUMBER.command. The script writes its output to NUMBER.out and NUMBER.err, and its
+# exit code and duration in ms to NUMBER.end.
 folder=$1
-# What the terminal before this one has exported.
+# The variables that the previous session has exported.
 export -p | sort > "$folder/had"
 [ ! -e "$folder/before" ] || . "$folder/before"
 
@@ -38,7 +40,7 @@ behind() {
     watch "$1" "$2" $!
 }
 
-# watch NUMBER LINES PID: the next command is typed when this one has printed so much, or has ended. Half a minute is enough to know better.
+# watch NUMBER LINES PID: waits until the command has printed LINES lines or has ended, for at most 30 s.
 watch() {
     tries=300
     while [ $tries -gt 0 ] && [ "$(wc -l < "$folder/$1.out")" -lt "$2" ] && kill -0 "$3" 2> /dev/null; do
@@ -52,7 +54,7 @@ while read -r how number lines <&3; do
     $how "$number" "$lines"
 done 3< "$folder/steps"
 
-# What stays is told to end, and what was in the background is waited for.
+# Servers are ended, and commands in the background are waited for.
 for other in $others; do
     IFS=: read -r number pid signal began << WORDS
 $other

@@ -1,4 +1,4 @@
-//! The machines that README is followed on.
+//! The machines on which the commands of README run.
 
 use std::fmt;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::debian::Root;
 use crate::paths;
 use crate::vm::{GuestSpec, Task, guest_on};
 
-/// One of the two.
+/// One of the two machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Machine {
     Laptop,
@@ -29,7 +29,8 @@ impl fmt::Display for Machine {
     }
 }
 
-/// What a guest has before anything is installed: what boots it, and the tools that every Debian has.
+/// The packages of a guest before anything is installed: those that boot it, and the tools that
+/// every Debian has.
 const GUEST: &[&str] = &[
     "bash",
     "busybox-static",
@@ -43,14 +44,15 @@ const GUEST: &[&str] = &[
     "util-linux",
 ];
 
-/// All commands of one session together. The first one may be a build from nothing.
+/// The time limit of all commands of one session, in seconds. The first may be a build of
+/// everything.
 const LIMIT_S: &str = "1800";
 
-/// Where the session's folder is seen from inside.
+/// The path of the session's folder inside.
 const FOLDER: &str = "/mnt";
 
 impl Machine {
-    /// Lets the session run, with these packages installed.
+    /// Runs the session, with these packages installed.
     pub(super) fn run(self, session: &Session<'_>, installed: &[String]) -> Result<()> {
         match self {
             Self::Laptop => laptop(session, installed),
@@ -67,13 +69,14 @@ fn laptop(session: &Session<'_>, installed: &[String]) -> Result<()> {
     cleanroom::equip(&mut cell)?;
     cell.show_at(&session.folder, Path::new(FOLDER));
     cell.own_network()?;
-    // Whoever builds may write to the build's folder, which was made by whoever runs this. All else is for everybody.
+    // A build writes to the build folder, which belongs to the user that runs this task. Other
+    // commands need no rights.
     if !session.builds() {
         cell.as_nobody();
     }
     let script = format!("{FOLDER}/follow.sh");
     let status = cell.command(paths::repository(), &["timeout", LIMIT_S, "sh", &script, FOLDER]).status()?;
-    ensure!(status.success(), "following README ended with {status}");
+    ensure!(status.success(), "the commands of README ended with {status}");
     Ok(())
 }
 
@@ -97,15 +100,16 @@ fn guest(session: &Session<'_>, installed: &[String]) -> Result<()> {
     );
     let task = Task::Command(vec!["sh".into(), "-c".into(), script]);
     let code = guest_on(&root, &GuestSpec::from_words(&words), task)?;
-    ensure!(code == 0, "following README in a guest ended with {code}");
+    ensure!(code == 0, "the commands of README ended with exit code {code} in a guest");
     Ok(())
 }
 
-/// A root with more packages than it has.
+/// Returns a root with additional packages.
 fn root(base: Root<'_>, more: &[String]) -> Result<Entry> {
     let more = more.iter().map(String::as_str);
     let packages: Vec<&str> = base.packages.iter().copied().chain(more).collect();
-    // One of Debian's alternatives, which come with installing: libfabric 1.17 does not load without it.
+    // One of Debian's alternatives, which an installation would set up: libfabric 1.17 does not
+    // load without it.
     let psm =
         ("usr/lib/x86_64-linux-gnu/libpsm_infinipath.so.1", "/usr/lib/libpsm1/libpsm_infinipath.so.1.16");
     let links: Vec<_> = base.links.iter().copied().chain([psm]).collect();

@@ -1,12 +1,12 @@
-//! Two outputs are the same when they differ in figures only.
+//! Masks figures, so that two outputs that differ only in figures are equal.
 
-/// The line with every number as `N`, units without their prefix, and one space where there are several: `written  2048 pages in 16.1 ms` is
-/// `written N pages in N s`.
+/// Returns the line with every number as `N`, units without their prefix, and single spaces:
+/// `written  2048 pages in 16.1 ms` becomes `written N pages in N s`.
 pub(super) fn masked(line: &str) -> String {
     line.split_whitespace().map(|word| without_prefix(&without_numbers(word))).collect::<Vec<_>>().join(" ")
 }
 
-/// What holds numbers together: `10.0.0.7:0`, `2,048`.
+/// Characters within a number: `10.0.0.7:0`, `2,048`.
 const JOINTS: [char; 3] = ['.', ',', ':'];
 
 fn without_numbers(word: &str) -> String {
@@ -18,7 +18,7 @@ fn without_numbers(word: &str) -> String {
             continue;
         }
         masked.push('N');
-        // A joint is part of the number only where a digit follows it.
+        // Such a character is part of the number only if a digit follows.
         loop {
             let mut ahead = rest.clone();
             let is_joint = ahead.next().is_some_and(|next| JOINTS.contains(&next));
@@ -34,7 +34,7 @@ fn without_numbers(word: &str) -> String {
     masked
 }
 
-/// Units of which a slower or faster machine shows another: what stands for them, and what they are.
+/// Units that depend on the speed of the machine, with the unit that replaces them.
 const UNITS: [(&str, &[&str]); 3] = [
     ("s", &["ns", "µs", "ms"]),
     ("b/s", &["kb/s", "Mb/s", "Gb/s", "Tb/s"]),
@@ -44,7 +44,7 @@ const UNITS: [(&str, &[&str]); 3] = [
 fn without_prefix(word: &str) -> String {
     let bare = word.trim_end_matches([',', ')', ';', ':']);
     let end = &word[bare.len()..];
-    // The unit may stand close to its number.
+    // There may be no space between a number and its unit.
     let (number, bare) = bare.strip_prefix('N').map_or(("", bare), |unit| ("N", unit));
     match UNITS.iter().find(|(_, units)| units.contains(&bare)) {
         Some((unit, _)) => format!("{number}{unit}{end}"),

@@ -1,7 +1,9 @@
-//! README, followed word for word on clean machines: every command in it is typed, has to end well, and to print what README shows.
+//! Runs the commands of README on clean machines: every command must succeed and print what README
+//! shows.
 //!
-//! Two things are done in another way than by typing them. Packages are not installed into a machine: it is replaced by one that was
-//! unpacked with them, from the same archive. And a module that the guest's kernel has already loaded is looked for.
+//! Two things differ from typing the commands. Packages are not installed: the machine is replaced
+//! by one that was unpacked with them, from the same archive. And a module that the guest's kernel
+//! has already loaded is only checked for.
 
 mod machine;
 mod mask;
@@ -18,18 +20,18 @@ use self::readme::{Section, Step};
 use self::session::Session;
 use crate::paths;
 
-/// On which machine a section of README is followed.
+/// The machine for a section of README.
 #[derive(Debug, Clone, Copy)]
 enum Place {
-    /// A Debian 12 with a C compiler and Rust, and nothing of RDMA.
+    /// A Debian 12 with a C compiler and Rust, and without RDMA.
     Laptop,
-    /// A guest whose kernel has Soft-RoCE, and what was built on the laptop.
+    /// A guest whose kernel has Soft-RoCE, with the build of the laptop.
     RdmaKernel,
-    /// Not here; who else does it.
+    /// Not run here; names the task that does.
     Elsewhere(&'static str),
 }
 
-/// Every section with commands has its line: one that nobody follows is not to be there.
+/// Every section with commands must be listed: README must not contain commands that are never run.
 const PLACES: [(&str, Place); 4] = [
     ("Five minutes", Place::Laptop),
     ("With a real RDMA kernel", Place::RdmaKernel),
@@ -37,7 +39,7 @@ const PLACES: [(&str, Place); 4] = [
     ("Working on it", Place::Elsewhere("`cargo xtask vm test` boots such guests")),
 ];
 
-/// Follows README from its beginning to its end.
+/// Runs the commands of README from its beginning to its end.
 pub(crate) fn execute() -> Result<()> {
     let started = Instant::now();
     let text = fs::read_to_string(paths::repository().join("README.md")).context("cannot read README.md")?;
@@ -45,32 +47,35 @@ pub(crate) fn execute() -> Result<()> {
     for (title, _) in PLACES {
         ensure!(
             sections.iter().any(|section| section.title == title),
-            "README.md has no commands in `{title}`"
+            "README.md has no commands in the section `{title}`"
         );
     }
     let mut reader = Reader::default();
     for section in &sections {
         let place = PLACES.iter().find(|(title, _)| *title == section.title);
         let Some((_, place)) = place else {
-            bail!("README.md has commands in `{}`: xtask/src/start says where to follow them", section.title);
+            bail!(
+                "README.md has commands in the section `{}`: add it to PLACES in xtask/src/start/mod.rs",
+                section.title
+            );
         };
         match place {
             Place::Laptop => reader.follow(section, Machine::Laptop)?,
             Place::RdmaKernel => reader.follow(section, Machine::Guest)?,
-            Place::Elsewhere(by) => println!("── README, {}: not here, {by}", section.title),
+            Place::Elsewhere(by) => println!("── README, {}: skipped, {by}", section.title),
         }
     }
     if !reader.complaints.is_empty() {
-        bail!("README does not work as it stands\n{}", reader.complaints.join("\n"));
+        bail!("commands of README fail\n{}", reader.complaints.join("\n"));
     }
-    println!("README works: {} commands in {:.0} s", reader.commands, started.elapsed().as_secs_f32());
+    println!("README: {} commands passed in {:.0} s", reader.commands, started.elapsed().as_secs_f32());
     Ok(())
 }
 
-/// Who follows README.
+/// The state while README is followed.
 #[derive(Debug, Default)]
 struct Reader {
-    /// What was installed on the laptop.
+    /// The packages that were installed on the laptop.
     installed: Vec<String>,
     commands: usize,
     complaints: Vec<String>,
@@ -79,7 +84,7 @@ struct Reader {
 impl Reader {
     fn follow(&mut self, section: &Section, machine: Machine) -> Result<()> {
         println!("── README, {}: on {machine}", section.title);
-        // A guest is a fresh machine; the laptop keeps what it has.
+        // A guest is a fresh machine; the laptop keeps its packages.
         let mut installed = if machine == Machine::Laptop { self.installed.clone() } else { Vec::new() };
         let mut terminal: Option<Session<'_>> = None;
         let mut parts = parts(&section.steps)?;
@@ -100,10 +105,10 @@ impl Reader {
     }
 }
 
-/// What is done between two installations.
+/// The steps between two installations.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Part {
-    /// To be installed before.
+    /// The packages to install before them.
     packages: Vec<String>,
     steps: Vec<Step>,
 }
@@ -124,7 +129,7 @@ fn parts(steps: &[Step]) -> Result<Vec<Part>> {
             }
             _ => ensure!(
                 typed.len() == step.command.split(' ').count(),
-                "README.md:{}: of what sudo does, only `sudo apt-get install` can be followed",
+                "README.md:{}: the only supported command with sudo is `sudo apt-get install`",
                 step.line
             ),
         }

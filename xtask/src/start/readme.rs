@@ -1,25 +1,26 @@
-//! What README tells its reader to type.
+//! Parses the commands in README.
 
 use anyhow::{Result, ensure};
 
-/// A section that has commands.
+/// A section that contains commands.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Section {
     pub(super) title: String,
     pub(super) steps: Vec<Step>,
 }
 
-/// One command, and what it prints as README has it.
+/// One command, and the output that README shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Step {
-    /// Where it stands in README, from 1.
+    /// The line in README, from 1.
     pub(super) line: usize,
     pub(super) command: String,
-    /// Empty where README shows nothing.
+    /// The output; empty if README shows none.
     pub(super) shown: Vec<String>,
 }
 
-/// The sections with a block of `console`, in their order. `$ ` is typed by a user and `# ` by root; all else is printed.
+/// Returns the sections with a `console` block, in order. Lines with `$ ` are typed by a user and
+/// lines with `# ` by root; all others are output.
 pub(super) fn sections(text: &str) -> Result<Vec<Section>> {
     let mut sections: Vec<Section> = Vec::new();
     let mut title = "";
@@ -48,12 +49,12 @@ pub(super) fn sections(text: &str) -> Result<Vec<Section>> {
 
 fn take(steps: &mut Vec<Step>, line: usize, words: &str) -> Result<()> {
     if let Some(command) = words.strip_prefix("$ ").or_else(|| words.strip_prefix("# ")) {
-        ensure!(!command.ends_with('\\'), "README.md:{line}: a command has one line here");
+        ensure!(!command.ends_with('\\'), "README.md:{line}: a command must be on one line");
         steps.push(Step { line, command: command.to_owned(), shown: Vec::new() });
         return Ok(());
     }
     let step = steps.last_mut();
-    ensure!(step.is_some(), "README.md:{line}: `{words}` is shown before any command");
+    ensure!(step.is_some(), "README.md:{line}: the output `{words}` precedes any command");
     step.into_iter().for_each(|step| step.shown.push(words.to_owned()));
     Ok(())
 }

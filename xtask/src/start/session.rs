@@ -1,4 +1,4 @@
-//! A reader's terminal: the commands that are typed into it one after the other, and what became of each.
+//! A terminal session: the commands that are typed one after the other, and their results.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,10 +11,10 @@ use super::readme::Step;
 use crate::paths;
 use crate::process::last_lines;
 
-/// Runs the commands; `follow.sh` says how.
+/// The script that runs the commands.
 pub(super) const SCRIPT: &str = include_str!("follow.sh");
 
-/// A folder with the commands to be typed, and afterwards with their outputs.
+/// A folder with the commands and, afterwards, their outputs.
 #[derive(Debug)]
 pub(super) struct Session<'a> {
     pub(super) folder: PathBuf,
@@ -22,14 +22,14 @@ pub(super) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Writes down what is to be typed; `before` is the session of the same reader before this one.
+    /// Writes the commands. `before` is the previous session of the same reader.
     pub(super) fn new(name: &str, steps: Vec<&'a Step>, before: Option<&Session<'_>>) -> Result<Self> {
         let folder = paths::target().join("start").join(name);
         if folder.exists() {
             fs::remove_dir_all(&folder)?;
         }
-        fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        // The reader may be another user.
+        fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        // The commands may run as another user.
         fs::set_permissions(&folder, PermissionsExt::from_mode(0o777))?;
         let mut list = String::new();
         for (number, step) in steps.iter().enumerate() {
@@ -38,7 +38,7 @@ impl<'a> Session<'a> {
                 step if is_behind(step) => "behind",
                 _ => "run",
             };
-            // A server says at least that it is there.
+            // A server prints at least one line when it is ready.
             let lines = step.shown.len().max(usize::from(is_staying(step)));
             list.push_str(&format!("{how} {number} {lines}\n"));
             fs::write(folder.join(format!("{number}.command")), &step.command)?;
@@ -51,12 +51,12 @@ impl<'a> Session<'a> {
         Ok(Self { folder, steps })
     }
 
-    /// Whether something is built.
+    /// Returns whether a command builds something.
     pub(super) fn builds(&self) -> bool {
         self.steps.iter().any(|step| step.command.starts_with("cargo "))
     }
 
-    /// Tells of each step, and gives those that did not go as README says.
+    /// Prints the result of each step. Returns those that differ from README.
     pub(super) fn judge(&self) -> Result<Vec<String>> {
         let mut complaints = Vec::new();
         for (number, step) in self.steps.iter().enumerate() {
@@ -78,7 +78,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// The one command that goes on until it is told to end.
+/// Returns whether the command runs until it is ended.
 fn is_staying(step: &Step) -> bool {
     step.command == "farreach serve" || step.command.starts_with("farreach serve ")
 }
@@ -87,8 +87,8 @@ fn is_behind(step: &Step) -> bool {
     step.command.ends_with('&')
 }
 
-/// What a command prints that README does not show, or the other way round. Where README shows nothing, nothing is compared; of what goes on
-/// in the background README shows the beginning.
+/// Returns the difference between the output of a command and README. If README shows no output,
+/// nothing is compared. For a command in the background, README shows the beginning.
 fn difference(step: &Step, printed: &str) -> Option<String> {
     let seen = if is_behind(step) { step.shown.len() } else { usize::MAX };
     let printed: Vec<String> = printed.lines().take(seen).map(masked).collect();
@@ -99,7 +99,7 @@ fn difference(step: &Step, printed: &str) -> Option<String> {
     let line = shown.iter().zip(&printed).take_while(|(shown, printed)| shown == printed).count();
     let at = |lines: &[String]| lines.get(line).cloned().unwrap_or_else(|| "(nothing more)".to_owned());
     Some(format!(
-        "prints something else in line {}, with N for numbers\nREADME: {}\nnow:    {}",
+        "prints another line {}, with N for numbers\nREADME: {}\nnow:    {}",
         line + 1,
         at(&shown),
         at(&printed)
@@ -110,7 +110,7 @@ fn read(file: &Path) -> Result<String> {
     fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
 }
 
-/// The end of what was told.
+/// Returns the end of a file.
 fn tail(file: &Path) -> Result<String> {
     Ok(last_lines(&read(file)?, 10))
 }

@@ -1,4 +1,5 @@
-//! docs/DEPENDENCIES.md against the manifests: every third-party crate has its line, and no line is stale.
+//! Compares docs/DEPENDENCIES.md with the manifests: every third-party crate has its line, and no
+//! line is stale.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,13 +18,12 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         let crates = crates.iter().copied().collect::<Vec<_>>().join(", ");
         match listed.iter().find(|row| row.name == *name) {
             None => {
-                let message = format!(
-                    "write a line for {name}, used by {crates}: | `{name}` | {crates} | why this one |"
-                );
+                let message =
+                    format!("add a line for {name}, used by {crates}: | `{name}` | {crates} | the reason |");
                 findings.push(Finding::new(LIST, 1, message));
             }
             Some(row) if row.used_by != crates => {
-                let message = format!("{name} is used by {crates}: say so in the second column");
+                let message = format!("{name} is used by {crates}: write that into the second column");
                 findings.push(Finding::new(LIST, row.line, message));
             }
             Some(_) => {}
@@ -33,7 +33,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         findings.push(Finding::new(
             LIST,
             row.line,
-            format!("nothing uses {} any more: remove the line", row.name),
+            format!("no crate uses {} any more: remove the line", row.name),
         ));
     }
     if let Some(root) = tree.get("Cargo.toml") {
@@ -50,7 +50,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Third-party crates, with the directories of the crates that use each.
+/// Returns the third-party crates, with the folders of the crates that use each.
 fn used(tree: &Tree) -> BTreeMap<String, BTreeSet<&str>> {
     let mut used = BTreeMap::<String, BTreeSet<&str>>::new();
     for file in tree.manifests() {
@@ -78,7 +78,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// The rows of the table whose first cell is a crate's name in backquotes.
+/// Returns the rows of the table whose first cell is the name of a crate in backquotes.
 fn listed(tree: &Tree) -> Vec<Row<'_>> {
     let Some(list) = tree.get(LIST) else { return Vec::new() };
     list.lines().filter_map(|(line, text)| Row::parse(line, text)).collect()

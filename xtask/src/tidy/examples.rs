@@ -1,11 +1,11 @@
-//! Whether a type shows how it is used.
+//! Public types must have an example.
 
 use syn::{Attribute, Item, Visibility};
 
 use super::Finding;
 use super::tree::Tree;
 
-/// The libraries whose public types each have an example. `cargo test` compiles them.
+/// The libraries whose public types must have an example. `cargo test` compiles them.
 const EXPLAINED: &[&str] = &["verbs"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {

@@ -1,4 +1,4 @@
-//! No identifier uses a word that docs/GLOSSARY.md has retired.
+//! Identifiers must not use a word that docs/GLOSSARY.md has retired.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use super::tree::Tree;
 
 const PAGE: &str = "docs/GLOSSARY.md";
 
-/// Identifiers that contain a retired word in its ordinary meaning.
+/// Identifiers that contain a retired word in its ordinary meaning, with that meaning.
 const ALLOWED: &[(&str, &str)] = &[
     ("a_region_that_promises_too_much_is_refused_by_its_target", "what an API promises"),
     ("a_single_stray_measurement_moves_no_median", "an outlier"),
@@ -30,7 +30,8 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             }
             for word in words(identifier) {
                 if let Some(instead) = retired.get(&word) {
-                    let message = format!("`{identifier}`: `{word}` is retired; {PAGE} says {instead}");
+                    let message =
+                        format!("`{identifier}`: `{word}` is retired; {PAGE} has {instead} instead");
                     findings.push(Finding::new(&file.path, line, message));
                 }
             }
@@ -39,7 +40,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The words in `code` in the last column of each row, with the term that replaces them.
+/// Returns the words in `code` in the last column of each row, with the term that replaces them.
 fn retired(page: &str) -> BTreeMap<String, String> {
     let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
     let mut retired = BTreeMap::new();
@@ -52,7 +53,7 @@ fn retired(page: &str) -> BTreeMap<String, String> {
     retired
 }
 
-/// The words of an identifier, in lower case: `LinkDown` and `link_down` have two.
+/// Returns the words of an identifier, in lower case: `LinkDown` and `link_down` have two.
 fn words(identifier: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut was_lower = false;

@@ -1,4 +1,4 @@
-//! Who may know what: DESIGN's "The house" as checks over the names in the code.
+//! Dependencies between crates: the rules of ARCHITECTURE.md, checked for the names in the code.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ enum Engine {
 }
 
 impl Engine {
-    /// The directories of `crates/` that may name this engine's C symbols.
+    /// Returns the folders of `crates/` that may use the C symbols of this library.
     fn homes(self) -> [&'static str; 2] {
         match self {
             Self::Verbs => ["verbs-sys", "verbs"],
@@ -36,8 +36,8 @@ pub(super) fn c_symbols(tree: &Tree) -> Vec<Finding> {
                         &file.path,
                         name.line,
                         format!(
-                            "`{segment}` is a C symbol, which only crates/{} and crates/{} may name: give the safe \
-                             crate what is needed and call that",
+                            "`{segment}` is a C symbol, which only crates/{} and crates/{} may use: add what is \
+                             needed to the safe crate, and call that",
                             homes[0], homes[1]
                         ),
                     ));
@@ -49,8 +49,8 @@ pub(super) fn c_symbols(tree: &Tree) -> Vec<Finding> {
 }
 
 struct Symbols {
-    /// librdmacm's names share their prefix with ordinary words (`rdma_rxe` is a kernel module), so they are taken
-    /// from what `verbs-sys` declares.
+    /// The names of librdmacm share their prefix with ordinary words (`rdma_rxe` is a kernel
+    /// module), so they are taken from the declarations in `verbs-sys`.
     rdmacm: BTreeSet<String>,
 }
 
@@ -94,7 +94,7 @@ pub(super) fn engine_crates(tree: &Tree) -> Vec<Finding> {
                 }
             }
         }
-        // The engine's own manifest must have both libraries, for its rails.
+        // The engine's manifest must have both libraries, for its rails.
         if rule.except.is_some() {
             continue;
         }
@@ -117,7 +117,7 @@ fn names_crate(name: &Name, krate: &str) -> bool {
 
 struct MayNotKnow {
     krate: &'static str,
-    /// A module that may all the same.
+    /// A module that is exempt.
     except: Option<&'static str>,
     others: &'static [&'static str],
 }
@@ -138,7 +138,7 @@ impl MayNotKnow {
                     self.krate
                 )
             }
-            None => format!("crates/{} may not know {other}: it serves without it", self.krate),
+            None => format!("crates/{} must not depend on {other}", self.krate),
         }
     }
 }
@@ -161,8 +161,9 @@ const VERBS: &[&str] = &["farreach-verbs-sys", "farreach-verbs"];
 const FABRIC: &[&str] = &["farreach-fabric-sys", "farreach-fabric"];
 const BOTH: &[&str] = &["farreach-verbs-sys", "farreach-verbs", "farreach-fabric-sys", "farreach-fabric"];
 
-/// What the protocol may use: nothing by which it could start a thread, take a lock, wake somebody, open a socket, read a clock or map
-/// memory. A module or crate that is not listed has to be looked at first.
+/// The modules that the protocol may use: none with which it could start a thread, take a lock, run
+/// a waker, open a socket, read a clock or map memory. A new module or crate has to be reviewed
+/// first.
 const PROTO_MODULES: &[&str] =
     &["cmp", "collections", "error", "fmt", "hash", "iter", "mem", "num", "ops", "slice", "time"];
 const PROTO_DEPENDENCIES: &[&str] = &["bitflags", "postcard", "proptest", "serde", "thiserror"];
@@ -173,7 +174,7 @@ pub(super) fn proto_pure(tree: &Tree) -> Vec<Finding> {
         for name in file.names() {
             let of_std =
                 name.segments.windows(2).find(|pair| ["std", "core", "alloc"].contains(&pair[0].as_str()));
-            // What is shared is no lock.
+            // Sharing takes no lock.
             let is_shared = name.contains_path(&["std", "sync", "Arc"]);
             let is_listed = |pair: &[String]| is_shared || PROTO_MODULES.contains(&pair[1].as_str());
             let reaches_out = of_std.is_some_and(|pair| !is_listed(pair))
@@ -181,7 +182,8 @@ pub(super) fn proto_pure(tree: &Tree) -> Vec<Finding> {
                 || name.contains("SystemTime");
             if reaches_out {
                 let message = format!(
-                    "proto has no thread, lock, waker, socket or clock: pass what `{}` gives in",
+                    "proto has no thread, lock, waker, socket or clock: pass the value of `{}` as an \
+                     argument",
                     name.display()
                 );
                 findings.push(Finding::new(&file.path, name.line, message));
@@ -192,7 +194,7 @@ pub(super) fn proto_pure(tree: &Tree) -> Vec<Finding> {
         for dependency in Manifest::parse(&file.text).dependencies() {
             if !PROTO_DEPENDENCIES.contains(&dependency.name.as_str()) {
                 let message =
-                    format!("proto may not use {}: it is data and decisions alone", dependency.name);
+                    format!("proto must not use {}: it contains only data and decisions", dependency.name);
                 findings.push(Finding::new(&file.path, dependency.line, message));
             }
         }
@@ -207,7 +209,7 @@ pub(super) fn typed_errors(tree: &Tree) -> Vec<Finding> {
     {
         for dependency in Manifest::parse(&file.text).dependencies() {
             if dependency.name == "anyhow" {
-                let message = "a library's errors are typed: use thiserror, and leave anyhow to the command";
+                let message = "errors of a library are typed: use thiserror; only the command uses anyhow";
                 findings.push(Finding::new(&file.path, dependency.line, message));
             }
         }
@@ -215,5 +217,5 @@ pub(super) fn typed_errors(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// No program links these: their errors are only printed.
+/// No program links these crates: their errors are only printed.
 const HAVE_NO_USERS: &[&str] = &["cli", "testkit", "xtask"];

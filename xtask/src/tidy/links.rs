@@ -1,4 +1,4 @@
-//! Relative links of the Markdown files lead to files that are there.
+//! Relative links of the Markdown files must point to existing files.
 
 use super::Finding;
 use super::tree::Tree;
@@ -11,7 +11,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             let found =
                 resolve(directory, &link.target).is_some_and(|path| tree.has_file_or_directory(&path));
             if !found {
-                let message = format!("links to {}, which is not there: correct the link", link.target);
+                let message = format!("links to {}, which does not exist: correct the link", link.target);
                 findings.push(Finding::new(&page.path, link.line, message));
             }
         }
@@ -21,12 +21,12 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Link {
-    /// Without its `#anchor`.
+    /// The target without its `#anchor`.
     pub(super) target: String,
     pub(super) line: usize,
 }
 
-/// The links that lead to a file of the repository, in prose: code blocks and code spans hold none.
+/// Returns the links to files of the repository. Code blocks and code spans are skipped.
 pub(super) fn links(page: &str) -> Vec<Link> {
     let mut found = Vec::new();
     let mut fence: Option<&str> = None;
@@ -50,7 +50,7 @@ pub(super) fn links(page: &str) -> Vec<Link> {
     found
 }
 
-/// The path that a link in `directory` leads to, from the root; `None` when it leaves the repository.
+/// Returns the path of a link in `directory`, from the root; `None` if it leaves the repository.
 pub(super) fn resolve(directory: &str, target: &str) -> Option<String> {
     let mut parts: Vec<&str> = directory.split('/').filter(|part| !part.is_empty()).collect();
     for part in target.split('/') {
@@ -63,15 +63,15 @@ pub(super) fn resolve(directory: &str, target: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// `](target)` and `](target "title")`
+/// Returns the targets of `](target)` and `](target "title")`.
 fn inline_targets(text: &str) -> impl Iterator<Item = &str> {
     text.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next()).map(trim_brackets)
 }
 
-/// `[label]: target`
+/// Returns the target of `[label]: target`.
 fn definition_target(text: &str) -> Option<&str> {
     let (label, target) = text.strip_prefix('[')?.split_once("]: ")?;
-    // A footnote's text is no target.
+    // The text of a footnote is no target.
     (!label.starts_with('^')).then(|| trim_brackets(target.split(' ').next().unwrap_or_default()))
 }
 

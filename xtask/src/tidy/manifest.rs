@@ -1,4 +1,5 @@
-//! Cargo.toml as this repository writes it: one `key = value` a line. No more of TOML is understood.
+//! Parses Cargo.toml as this repository writes it: one `key = value` per line. Other TOML is not
+//! supported.
 
 use super::Finding;
 use super::tree::Tree;
@@ -19,7 +20,7 @@ pub(super) struct Dependency {
     pub(super) line: usize,
     /// Whether the version comes from the workspace.
     inherited: bool,
-    /// Whether only tests, examples and benches have it.
+    /// Whether only tests, examples and benches use it.
     is_dev: bool,
 }
 
@@ -45,7 +46,7 @@ impl<'a> Manifest<'a> {
             .map(|entry| entry.value)
     }
 
-    /// Of every kind: normal, dev, build, and for one target.
+    /// Returns the dependencies of every kind: normal, dev, build, and for one target.
     pub(super) fn dependencies(&self) -> Vec<Dependency> {
         let of_crate = |section: &str| section.ends_with("dependencies") && !section.starts_with("workspace");
         let entries = self.entries.iter().filter(|entry| of_crate(entry.section));
@@ -60,13 +61,14 @@ impl<'a> Manifest<'a> {
         entries.map(dependency).collect()
     }
 
-    /// `[workspace.dependencies]`: name, line, and whether it is a crate of this repository.
+    /// Returns `[workspace.dependencies]`: name, line, and whether it is a crate of this
+    /// repository.
     pub(super) fn workspace_dependencies(&self) -> Vec<(&'a str, usize, bool)> {
         let entries = self.entries.iter().filter(|entry| entry.section == "workspace.dependencies");
         entries.map(|entry| (entry.key, entry.line, entry.value.contains("path ="))).collect()
     }
 
-    /// The source files that targets name themselves.
+    /// Returns the source files that targets name explicitly.
     pub(super) fn target_paths(&self) -> impl Iterator<Item = &'a str> {
         let targets = self.entries.iter().filter(|entry| {
             entry.key == "path" && ["lib", "bin", "test", "example", "bench"].contains(&entry.section)
@@ -81,14 +83,14 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         let manifest = Manifest::parse(&file.text);
         let mut report = |line, message: String| findings.push(Finding::new(&file.path, line, message));
         if manifest.get("lints", "workspace") != Some("true") {
-            report(1, "write `[lints]` with `workspace = true`".to_owned());
+            report(1, "add `[lints]` with `workspace = true`".to_owned());
         }
         if manifest.get("package", "description").is_none() {
-            report(1, "write a `description`".to_owned());
+            report(1, "add a `description`".to_owned());
         }
         for key in INHERITED {
             if manifest.get("package", &format!("{key}.workspace")) != Some("true") {
-                report(1, format!("write `{key}.workspace = true`"));
+                report(1, format!("add `{key}.workspace = true`"));
             }
         }
         for dependency in manifest.dependencies().iter().filter(|dependency| !dependency.inherited) {
@@ -102,7 +104,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Simulated cards and helpers of tests stay out of what users build.
+/// Published crates must not depend on simulated cards and test helpers.
 pub(super) fn published(tree: &Tree) -> Vec<Finding> {
     let is_published = |manifest: &Manifest<'_>| manifest.get("package", "publish") != Some("false");
     let manifests: Vec<_> = tree.manifests().map(|file| (file, Manifest::parse(&file.text))).collect();

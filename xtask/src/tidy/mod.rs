@@ -1,4 +1,5 @@
-//! The rules of the house, checked. Each is one line of [`RULES`]; a finding says where, which rule, and what to do.
+//! The house rules. Each is one line of [`RULES`]. A finding names the place, the rule, and the
+//! fix.
 
 mod cycles;
 mod dependencies;
@@ -31,7 +32,7 @@ pub(crate) struct TidyArgs {
     list: bool,
 }
 
-/// What `cargo xtask tidy` does.
+/// Runs `cargo xtask tidy`.
 pub(crate) fn execute(args: &TidyArgs) -> Result<()> {
     if !args.list {
         return run();
@@ -50,7 +51,7 @@ pub(crate) fn run() -> Result<()> {
         eprintln!("{finding}");
     }
     if !findings.is_empty() {
-        bail!("tidy: {} findings; `cargo xtask tidy --list` gives the reason of each rule", findings.len());
+        bail!("tidy: {} findings; `cargo xtask tidy --list` prints the reason of each rule", findings.len());
     }
     println!("tidy: {} rules over {} files, nothing found", RULES.len(), tree.len());
     Ok(())
@@ -62,7 +63,7 @@ struct Rule {
     check: fn(&Tree) -> Vec<Finding>,
 }
 
-/// One violation. `check` leaves the rule's name empty; the runner fills it in.
+/// One violation. `check` leaves the name of the rule empty, and the runner sets it.
 #[derive(Debug)]
 struct Finding {
     path: String,
@@ -94,37 +95,38 @@ fn check(tree: &Tree) -> Vec<Finding> {
 const RULES: &[Rule] = &[
     Rule {
         name: "rust-parses",
-        why: "every rule below reads the parsed file and would pass over one that it cannot read",
+        why: "every rule below reads the parsed file and would skip one that cannot be parsed",
         check: tree::unparsed,
     },
     Rule {
         name: "c-symbols",
-        why: "what C can do wrong is looked for in four crates and nowhere else",
+        why: "calls of C are reviewed in four crates, and must not be elsewhere",
         check: knowledge::c_symbols,
     },
     Rule {
         name: "engine-crates",
-        why: "memory and planning serve both libraries, so they know neither; only a rail knows both sides",
+        why: "memory and planning are used with both libraries, so they depend on neither; only a rail \
+              depends on both sides",
         check: knowledge::engine_crates,
     },
     Rule {
         name: "proto-pure",
-        why: "whoever drives the protocol owns threads, time and memory, so it must not reach for them itself",
+        why: "the driver of the protocol owns threads, time and memory, so the protocol must not use them",
         check: knowledge::proto_pure,
     },
     Rule {
         name: "typed-errors",
-        why: "a library that hides its errors' types takes the decision from its user",
+        why: "its user decides how an error of a library is handled",
         check: knowledge::typed_errors,
     },
     Rule {
         name: "forbid-unsafe",
-        why: "unsafe code lives where a C library is called or memory is mapped, and is reviewed there",
+        why: "unsafe code is allowed where a C library is called or memory is mapped, and is reviewed there",
         check: unsafety::check,
     },
     Rule {
         name: "unsafe-table",
-        why: "the number of unsafe blocks is told in one place, and an addition to it is seen in review",
+        why: "the number of unsafe blocks is written in one place, so that an addition is visible in review",
         check: unsafety::table,
     },
     Rule {
@@ -139,32 +141,32 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "dependencies",
-        why: "whoever adds somebody else's code says why, and the list stays true",
+        why: "each third-party crate has a documented reason, and the list is complete",
         check: dependencies::check,
     },
     Rule {
         name: "examples",
-        why: "a type is understood by how it is used; a verbs programmer tries what he can copy",
+        why: "an example shows how a type is used, and can be copied",
         check: examples::check,
     },
     Rule {
         name: "markers",
-        why: "what is left to do is an issue; a note in the code is forgotten",
+        why: "open work belongs in an issue; a note in the code is forgotten",
         check: text::markers,
     },
     Rule {
         name: "registry-hosts",
-        why: "a machine behind a mirror builds this too: its own settings say where packages come from",
+        why: "the settings of a machine define where packages come from, for example a mirror",
         check: text::registry_hosts,
     },
     Rule {
         name: "developer-paths",
-        why: "a path of one person's machine works for that person",
+        why: "a path of one developer's machine does not exist on others",
         check: text::developer_paths,
     },
     Rule {
         name: "dead-files",
-        why: "a file that no crate or page leads to is neither compiled nor read",
+        why: "a file that no crate or page refers to is neither compiled nor read",
         check: reach::check,
     },
     Rule {
@@ -174,8 +176,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "glossary",
-        why: "one word for one thing: who knows the field finds its words, and no others for the same",
+        why: "one word for one thing, and the field's word where there is one",
         check: glossary::check,
     },
-    Rule { name: "links", why: "a link that leads nowhere costs each reader a search", check: links::check },
+    Rule { name: "links", why: "a broken link costs each reader a search", check: links::check },
 ];

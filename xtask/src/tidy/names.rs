@@ -1,12 +1,13 @@
-//! What a Rust file names: its paths and identifiers, also those inside macros, without comments and literals.
+//! The names in a Rust file: its paths and identifiers, also those in macros, without comments and
+//! literals.
 
 use std::iter::Peekable;
 
 use proc_macro2::token_stream::IntoIter;
 use proc_macro2::{Delimiter, Group, Spacing, TokenStream, TokenTree};
 
-/// One path as written, with `use` groups multiplied out: `use std::{io, thread::spawn}` names `std::io` and
-/// `std::thread::spawn`.
+/// One path as written, with `use` groups expanded: `use std::{io, thread::spawn}` contains
+/// `std::io` and `std::thread::spawn`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Name {
     pub(super) segments: Vec<String>,
@@ -22,7 +23,7 @@ impl Name {
         self.segments.iter().any(|segment| segment == identifier)
     }
 
-    /// Whether these segments occur in this order, next to each other.
+    /// Returns whether these segments occur in this order, next to each other.
     pub(super) fn contains_path(&self, path: &[&str]) -> bool {
         self.segments.windows(path.len()).any(|window| window.iter().eq(path))
     }
@@ -38,7 +39,7 @@ pub(super) fn names(tokens: TokenStream) -> Vec<Name> {
     found
 }
 
-/// The tokens without the items below `#[cfg(test)]`.
+/// Returns the tokens without the items under `#[cfg(test)]`.
 pub(super) fn without_tests(tokens: TokenStream) -> TokenStream {
     let mut kept = Vec::new();
     let mut tokens = tokens.into_iter().peekable();
@@ -109,7 +110,7 @@ fn is_cfg_test(attribute: &Group) -> bool {
     attribute.stream().to_string().replace(' ', "") == "cfg(test)"
 }
 
-/// Leaves the attribute's own brackets, further attributes and the item behind.
+/// Skips the brackets of the attribute, further attributes and the item.
 fn skip_item(tokens: &mut Peekable<IntoIter>) {
     for token in tokens {
         match token {

@@ -1,4 +1,4 @@
-//! Dead files: Rust that no crate root leads to, and pages that nothing links to.
+//! Dead files: Rust files that no crate contains, and pages that nothing links to.
 
 use std::collections::BTreeSet;
 
@@ -12,11 +12,15 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let reached = reached_modules(tree);
     for file in tree.rust().filter(|file| is_source(file) && !reached.contains(&file.path)) {
-        findings.push(Finding::new(&file.path, 1, "no `mod` leads here: declare it, or remove the file"));
+        findings.push(Finding::new(
+            &file.path,
+            1,
+            "no `mod` declares this file: declare it, or remove the file",
+        ));
     }
     let linked = linked_pages(tree);
     for file in tree.files().filter(|file| file.path.starts_with("docs/") && !linked.contains(&file.path)) {
-        let message = "no page or comment links here: link it from where a reader would look, or remove it";
+        let message = "no page or comment links to this file: add a link, or remove the file";
         findings.push(Finding::new(&file.path, 1, message));
     }
     findings
@@ -45,7 +49,7 @@ fn reached_modules(tree: &Tree) -> BTreeSet<String> {
     reached
 }
 
-/// The files that cargo compiles as crates.
+/// Returns the files that cargo compiles as crate roots.
 pub(super) fn roots(tree: &Tree) -> Vec<String> {
     let mut roots = Vec::new();
     for manifest in tree.manifests() {
@@ -61,11 +65,11 @@ pub(super) fn roots(tree: &Tree) -> Vec<String> {
     roots
 }
 
-/// Where a file's modules are looked for.
+/// Where the modules of a file are searched.
 pub(super) struct Place {
-    /// The directory that the file is in: `#[path]` and `include!` start here.
+    /// The folder of the file, for `#[path]` and `include!`.
     directory: String,
-    /// The directory of its submodules.
+    /// The folder of its submodules.
     submodules: String,
 }
 
@@ -125,7 +129,8 @@ fn path_attribute(attributes: &[syn::Attribute]) -> Option<String> {
     })
 }
 
-/// The files of docs/ that a page links to, or that a Rust file names by their path from the root.
+/// Returns the files of docs/ that a page links to, or that a Rust file names by their path from
+/// the root.
 fn linked_pages(tree: &Tree) -> BTreeSet<String> {
     let mut linked = BTreeSet::new();
     for page in tree.with_extension("md") {

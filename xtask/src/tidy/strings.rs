@@ -1,7 +1,9 @@
-//! `cargo xtask strings`: every text that users may read, in one file, to be read from top to bottom.
+//! `cargo xtask strings`: lists every text that users may read in one file, to be read from top to
+//! bottom.
 //!
-//! Listed are the string literals of libraries and the command that are phrases, file by file, without tests. Documentation is not: it is
-//! read as documentation. Help texts are in `crates/cli/tests/help`.
+//! The list contains the string literals of libraries and the command that are phrases, by file,
+//! without tests. Documentation is not included, because it is read as documentation. Help texts
+//! are in `crates/cli/tests/help`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -39,7 +41,7 @@ fn is_read_by_users(file: &File) -> bool {
     file.is_source() && !is_silent && !file.is_generated()
 }
 
-/// Adds the phrases among the literals, at any depth, without documentation.
+/// Collects the phrases among the literals, at any depth, without documentation.
 fn collect(tokens: TokenStream, phrases: &mut Vec<String>) {
     let mut tokens = tokens.into_iter().peekable();
     while let Some(token) = tokens.next() {
@@ -64,7 +66,8 @@ fn is_documentation(token: &TokenTree) -> bool {
     group.delimiter() == Delimiter::Bracket && matches!(first, Some(TokenTree::Ident(name)) if name == "doc")
 }
 
-/// Returns a string literal in one line, if it is a phrase: words with a space between them.
+/// Returns a string literal in one line if it is a phrase, that is, words with a space between
+/// them.
 fn phrase(literal: &str) -> Option<String> {
     let text = literal.strip_prefix('"')?.strip_suffix('"')?;
     let words: Vec<_> = text.split("\\\n").flat_map(str::split_whitespace).collect();

@@ -1,4 +1,5 @@
-//! Each rule against small trees: ones that break it, with the place that must be named, and ones that do not.
+//! Checks each rule with small trees: some that violate it, with the place that must be named, and
+//! some that do not.
 
 use super::tree::Tree;
 use super::{RULES, check};
@@ -81,7 +82,8 @@ const C_SYMBOLS: &[Case] = &[
         at: "crates/fabric/src/cq.rs:1",
         files: &[("crates/fabric/src/cq.rs", "type C = ibv_cq;\n")],
     },
-    // librdmacm's names are those that verbs-sys declares, in the bindings or in a library table.
+    // The names of librdmacm are those that verbs-sys declares, in the bindings or in a library
+    // table.
     Caught {
         rule: "c-symbols",
         at: "crates/cli/src/main.rs:1",
@@ -220,7 +222,8 @@ const GLOSSARY: &[Case] = &[
         rule: "glossary",
         files: &[
             RETIRED,
-            // In comments and texts, in its ordinary meaning, and where only a part of a word is the same.
+            // In comments and texts, in its ordinary meaning, and if only a part of a word is the
+            // same.
             ("crates/proto/src/counter.rs", "// A tick.\nfn sticky() { f(\"tick\", tick_at, a_word) }\n"),
         ],
     },
@@ -360,13 +363,13 @@ const MANIFESTS: &[Case] = &[
         at: "docs/DEPENDENCIES.md:1",
         files: &[("crates/x/Cargo.toml", MANIFEST)],
     },
-    // Listed with another user.
+    // Listed with another crate.
     Caught {
         rule: "dependencies",
         at: "docs/DEPENDENCIES.md:1",
         files: &[("crates/x/Cargo.toml", MANIFEST), ("docs/DEPENDENCIES.md", "| `libc` | dylib | C |\n")],
     },
-    // Listed, and nobody's.
+    // Listed, but not used.
     Caught {
         rule: "dependencies",
         at: "docs/DEPENDENCIES.md:2",

@@ -1,6 +1,6 @@
-//! Rules over the plain text of a line.
+//! Rules for the plain text of a line.
 //!
-//! What is looked for is spelled here in pieces, so that this file passes its own rules.
+//! The searched words are split in this file, so that it passes its own rules.
 
 use super::Finding;
 use super::tree::Tree;
@@ -23,13 +23,14 @@ const MARKERS: &[&str] =
 
 pub(super) fn registry_hosts(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    // cargo writes its lock file, and names the index in it by a host that is not asked.
+    // cargo writes its lock file, which names the host of the index without using it.
     for file in tree.files().filter(|file| !file.path.ends_with("Cargo.lock")) {
         for (line, text) in file.lines() {
             let text = text.to_ascii_lowercase();
             if let Some(host) = HOSTS.iter().find(|host| has_host(&text, host)) {
-                let message =
-                    format!("names {host}: let the machine's own settings say where packages come from");
+                let message = format!(
+                    "names the host {host}: the settings of the machine define where packages come from"
+                );
                 findings.push(Finding::new(&file.path, line, message));
             }
         }
@@ -59,8 +60,9 @@ pub(super) fn developer_paths(tree: &Tree) -> Vec<Finding> {
     for file in tree.files() {
         for (line, text) in file.lines() {
             if let Some(home) = HOMES.iter().find(|home| has_path_below(text, home)) {
-                let message =
-                    format!("a path below {home} is one machine's: derive it, or take it as an argument");
+                let message = format!(
+                    "a path below {home} exists on one machine only: derive it, or take it as an argument"
+                );
                 findings.push(Finding::new(&file.path, line, message));
             }
         }
@@ -68,14 +70,15 @@ pub(super) fn developer_paths(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The superuser's home is one only with a hidden file in it: guests and chroots mount other things there.
+/// The superuser's home counts only with a hidden file in it: guests and chroots mount other
+/// folders there.
 const HOMES: &[&str] = &[concat!("/ho", "me/"), concat!("/Us", "ers/"), concat!("/ro", "ot/.")];
 
 fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// The occurrences of `needle`, as the bytes before and after each.
+/// Returns the occurrences of `needle`, as the bytes before and after each.
 fn occurrences<'a>(text: &'a str, needle: &'a str) -> impl Iterator<Item = (Option<u8>, Option<u8>)> + 'a {
     text.match_indices(needle).map(move |(at, _)| {
         let bytes = text.as_bytes();
@@ -88,14 +91,16 @@ fn has_word(text: &str, word: &str) -> bool {
     occurrences(text, word).any(|(before, after)| outside(before) && outside(after))
 }
 
-/// The host itself or one below it, not a longer name that only contains it.
+/// Returns whether the text has this host or one below it, and not a longer name that only contains
+/// it.
 fn has_host(text: &str, host: &str) -> bool {
     let part_of_name = |byte: u8| is_word(byte) || byte == b'-';
     occurrences(text, host)
         .any(|(before, after)| !before.is_some_and(part_of_name) && !after.is_some_and(is_word))
 }
 
-/// An absolute path: what precedes is no part of a longer path, and a name follows.
+/// Returns whether the text has an absolute path below the folder: no longer path precedes it, and
+/// a name follows.
 fn has_path_below(text: &str, directory: &str) -> bool {
     let continues = |byte: u8| is_word(byte) || matches!(byte, b'.' | b'-' | b'}' | b')');
     occurrences(text, directory)

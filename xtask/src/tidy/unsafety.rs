@@ -1,4 +1,4 @@
-//! Where unsafe code may be at all, and how much of it there is.
+//! Where unsafe code is allowed, and how much of it there is.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
@@ -11,14 +11,14 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         let roots = ["lib.rs", "main.rs"].map(|root| format!("crates/{krate}/src/{root}"));
         for root in roots.iter().filter_map(|root| tree.get(root)) {
             if !forbids(root) {
-                findings.push(Finding::new(&root.path, 1, "write #![forbid(unsafe_code)] here"));
+                findings.push(Finding::new(&root.path, 1, "add #![forbid(unsafe_code)] here"));
             }
         }
     }
     findings
 }
 
-/// The crates that have no unsafe code at all.
+/// The crates without unsafe code.
 const WITHOUT: &[&str] = &["proto", "rail", "engine", "doctor", "cli"];
 
 fn forbids(root: &File) -> bool {
@@ -33,7 +33,8 @@ const PAGE: &str = "docs/UNSAFE.md";
 /// The section of that page with the table `| crate | blocks before | now | files before | now |`.
 const SECTION: &str = "## How much there is";
 
-/// Compares the table of unsafe blocks with the sources, so that nobody adds one without a look at that page.
+/// Compares the table of unsafe blocks with the sources, so that a new block requires a change of
+/// that page.
 pub(super) fn table(tree: &Tree) -> Vec<Finding> {
     let page = tree.get(PAGE).map_or("", |page| &page.text);
     let mut findings = Vec::new();
@@ -59,7 +60,7 @@ fn sources<'a>(tree: &'a Tree, krate: &'a str) -> impl Iterator<Item = &'a File>
     tree.rust_in(krate).filter(move |file| file.path.starts_with(&folder))
 }
 
-/// The blocks and files of a crate that a line of the table tells, if it is that crate's.
+/// Returns the blocks and files of a crate in a line of the table, if the line is about that crate.
 fn told(line: &str, krate: &str) -> Option<(usize, usize)> {
     let cells: Vec<_> = line.split('|').map(str::trim).collect();
     let [_, name, _, blocks, _, files, _] = cells[..] else { return None };
@@ -67,7 +68,7 @@ fn told(line: &str, krate: &str) -> Option<(usize, usize)> {
     (name == format!("`{krate}`")).then(|| Some((number(blocks)?, number(files)?)))?
 }
 
-/// The unsafe blocks among the tokens, at any depth.
+/// Counts the unsafe blocks among the tokens, at any depth.
 fn blocks(tokens: TokenStream) -> usize {
     let (mut count, mut is_after_unsafe) = (0, false);
     for token in tokens {

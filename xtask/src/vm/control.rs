@@ -1,4 +1,4 @@
-//! The folder that tells a guest what to be: its scripts, its environment, its shares and the command.
+//! The folder that configures a guest: its scripts, environment, shares and command.
 
 use std::path::{Path, PathBuf};
 
@@ -8,9 +8,10 @@ use super::kernel::Kernel;
 use super::spec::{Place, Task};
 use crate::paths;
 
-/// Writes the control folder and gives the host folders to share with the guest, each under its own path.
+/// Writes the control folder. Returns the folders of the host to share with the guest, each at its
+/// own path.
 pub(crate) fn write(folder: &Path, kernel: &Kernel, place: Place, task: &Task) -> Result<Vec<PathBuf>> {
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let put = |name: &str, text: &str| -> Result<()> {
         std::fs::write(folder.join(name), text).with_context(|| format!("cannot write {name} for the guest"))
     };
@@ -47,14 +48,14 @@ pub(crate) fn write(folder: &Path, kernel: &Kernel, place: Place, task: &Task) -
     Ok(shares)
 }
 
-/// The repository, and the build where it lies elsewhere.
+/// Returns the repository, and the build folder if it is elsewhere.
 fn shares() -> Vec<PathBuf> {
     let repository = paths::repository().to_owned();
     let target = paths::target();
     if target.starts_with(&repository) { vec![repository] } else { vec![repository, target] }
 }
 
-/// One word for the shell, whatever it holds.
+/// Quotes a word for the shell, whatever it contains.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }

@@ -1,9 +1,11 @@
-//! Faults that a guest's kernel tells of: what its tests say afterwards tells nothing about us.
+//! Faults that the kernel of a guest reports. Results of tests after such a fault are not
+//! meaningful.
 //!
-//! One was seen, once: a warning in a call of the device's, after which a test did not come back from the kernel. Soft-RoCE frees an object that is still in use
-//! where that takes longer than 200 ticks, and warns; a host that takes the processors away is enough.
+//! One was seen, once: a warning in a call of the device, after which a test did not return from
+//! the kernel. Soft-RoCE frees an object that is still in use if that takes longer than 200 ticks,
+//! and prints a warning; a host that takes the processors away is enough to cause this.
 
-/// What the lines contain by which a kernel tells that it has gone wrong.
+/// Texts in the kernel log that report a fault.
 const SIGNS: [&str; 6] = [
     "[ cut here ]",
     "BUG: ",
@@ -13,19 +15,19 @@ const SIGNS: [&str; 6] = [
     " blocked for more than ",
 ];
 
-/// The signs after which a call of the kernel may never return. Seen with Linux 7.2.13: a null pointer in `rxe_sched_task`, while a queue
-/// pair was destroyed whose peer was still sending.
+/// The signs after which a system call may never return. Seen with Linux 7.2.13: a null pointer in
+/// `rxe_sched_task`, while a queue pair was destroyed whose peer was still sending.
 const FATAL: [&str; 4] = ["BUG: ", "Oops: ", "Kernel panic", "general protection fault"];
 
-/// Whether a kernel log tells of a failure that the kernel does not recover from.
+/// Returns whether a kernel log reports a failure from which the kernel does not recover.
 pub(crate) fn is_fatal(log: &str) -> bool {
     log.lines().any(|line| FATAL.iter().any(|sign| line.contains(sign)))
 }
 
-/// So many lines of a fault are told: the function, the registers and the calls.
+/// The number of lines of a fault that are printed: the function, the registers and the calls.
 const TOLD: usize = 40;
 
-/// The first fault in a kernel log, as the kernel told it.
+/// Returns the lines of the first fault in a kernel log.
 pub(crate) fn first_in(log: &str) -> Option<String> {
     let mut lines = log.lines().skip_while(|line| !SIGNS.iter().any(|sign| line.contains(sign))).peekable();
     lines.peek()?;

@@ -1,4 +1,5 @@
-//! The guest's first file system: busybox, the modules and `init`, in the `newc` cpio form that Linux reads.
+//! The first file system of the guest: busybox, the modules and `init`, in the cpio format `newc`
+//! that Linux reads.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -39,7 +40,8 @@ impl<W: Write> Archive<W> {
         self.entry(name, 0o040_755, &[])
     }
 
-    /// Everything is executable: the archive holds programs, and modules do not mind.
+    /// Adds a file. All files are executable: most are programs, and it does not matter for
+    /// modules.
     fn file(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
         self.entry(name, 0o100_755, bytes)
     }
@@ -49,7 +51,8 @@ impl<W: Write> Archive<W> {
         self.out.flush().context("cannot write the initramfs")
     }
 
-    /// One header of thirteen hexadecimal fields, the name and the bytes, each padded to four.
+    /// Writes one entry: a header of thirteen hexadecimal fields, the name and the bytes, each
+    /// padded to four.
     fn entry(&mut self, name: &str, mode: u32, bytes: &[u8]) -> Result<()> {
         self.entries += 1;
         let length = u32::try_from(bytes.len()).context("a file for the initramfs is too long")?;

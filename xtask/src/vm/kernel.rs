@@ -1,4 +1,5 @@
-//! The guest's kernel: found by following a Debian suite's own dependencies, unpacked, its modules laid out to load.
+//! The kernel of the guest: found through the dependencies of a Debian suite, and unpacked, with
+//! its modules in load order.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,12 +10,12 @@ use crate::cache;
 use crate::debian::Apt;
 use crate::process::{command, output, require_programs, run};
 
-/// Which kernel the guest boots.
+/// The kernel that the guest boots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, clap::ValueEnum)]
 pub(crate) enum KernelChoice {
-    /// The newest that Debian has.
+    /// The newest in Debian.
     Newest,
-    /// Debian 12's own.
+    /// The kernel of Debian 12.
     Debian12,
 }
 
@@ -23,18 +24,20 @@ pub(crate) enum KernelChoice {
 pub(crate) struct Kernel {
     pub(crate) version: String,
     pub(crate) image: PathBuf,
-    /// Uncompressed modules, named so that their order is the order to load them in.
+    /// Uncompressed modules, named so that their order is the load order.
     pub(crate) modules: Vec<PathBuf>,
 }
 
-/// What the guest loads, with what it needs for it. A kernel that has one built in, or not at all, goes without.
+/// The modules that the guest loads, with their dependencies. A module that the kernel has built
+/// in, or does not have, is skipped.
 const MODULES: [&str; 20] = [
     "virtio_pci",
     "virtio_console",
     "9pnet_virtio",
     "9p",
     "overlay",
-    // Debian 12's Soft-RoCE looks for a checksum by name when a link is added, and finds it only if it is loaded.
+    // Soft-RoCE of Debian 12 looks for a checksum by name when a link is added, and finds it only
+    // if its module is loaded.
     "crc32_generic",
     "crc32-pclmul",
     "rdma_rxe",
@@ -60,16 +63,17 @@ impl KernelChoice {
         }
     }
 
-    /// Where to look, best first, with the oldest version that is worth taking there.
+    /// Returns the suites, the best first, and the minimum version.
     fn suites(self) -> (&'static [&'static str], &'static str) {
         match self {
-            // Namespaces with a Soft-RoCE each came after 6.12; an older kernel still serves for all the rest.
+            // Soft-RoCE devices in several namespaces need a kernel newer than 6.12. An older one
+            // supports everything else.
             Self::Newest => (&["unstable", "testing", "stable-backports", "stable"], "6.12"),
             Self::Debian12 => (&["bookworm"], "6.1"),
         }
     }
 
-    /// The kernel; fetched the first time, from the cache afterwards.
+    /// Returns the kernel. It is fetched the first time, and then kept in the cache.
     pub(crate) fn get(self) -> Result<Kernel> {
         let (suites, minimum) = self.suites();
         let recipe = (MODULES, suites, minimum);
@@ -85,19 +89,20 @@ impl KernelChoice {
 }
 
 impl Kernel {
-    /// Whether each network namespace can have a Soft-RoCE device of its own that carries traffic.
+    /// Returns whether each network namespace can have its own Soft-RoCE device that carries
+    /// traffic.
     pub(crate) fn has_devices_in_namespaces(&self) -> bool {
         let major = self.version.split('.').next().and_then(|number| number.parse().ok());
         major.is_some_and(|major: u32| major >= 7)
     }
 }
 
-/// Fetches a suite's kernel into an empty folder and gives its version.
+/// Fetches the kernel of a suite into an empty folder. Returns its version.
 fn fetch(suite: &str, minimum: &str, folder: &Path) -> Result<String> {
     require_programs(&[("depmod", "kmod"), ("modprobe", "kmod"), ("xz", "xz-utils"), ("zstd", "zstd")])?;
     let apt = Apt::of_suite(suite)?;
     let meta = "linux-image-amd64";
-    let offered = apt.version_of(meta)?.with_context(|| format!("there is no {meta}"))?;
+    let offered = apt.version_of(meta)?.with_context(|| format!("it has no package {meta}"))?;
     if !offered.is_at_least(minimum) {
         bail!("its kernel is {offered}, older than {minimum}");
     }
@@ -106,7 +111,7 @@ fn fetch(suite: &str, minimum: &str, folder: &Path) -> Result<String> {
     let downloaded = apt.download(&packages.iter().map(String::as_str).collect::<Vec<_>>())?;
 
     let unpacked = folder.join("unpacked");
-    // Whether a package says /lib or /usr/lib, its modules end in one place.
+    // Packages use /lib or /usr/lib; the link puts the modules of both into one place.
     std::fs::create_dir_all(unpacked.join("usr/lib"))?;
     std::os::unix::fs::symlink("usr/lib", unpacked.join("lib"))?;
     downloaded.unpack(&unpacked)?;
@@ -116,14 +121,15 @@ fn fetch(suite: &str, minimum: &str, folder: &Path) -> Result<String> {
         unpacked.join(format!("usr/lib/modules/{version}/vmlinuz")),
         unpacked.join(format!("boot/vmlinuz-{version}")),
     ];
-    let image = images.iter().find(|path| path.is_file()).context("the packages hold no vmlinuz")?;
+    let image = images.iter().find(|path| path.is_file()).context("the packages contain no vmlinuz")?;
     std::fs::copy(image, folder.join("vmlinuz"))?;
     lay_out_modules(&unpacked, &version, &folder.join("load"))?;
     std::fs::remove_dir_all(&unpacked)?;
     Ok(version)
 }
 
-/// The versioned packages behind the meta package: one in older suites; image, modules and base files in newer ones.
+/// Returns the versioned packages behind the meta package: one in older suites; image, modules and
+/// base files in newer ones.
 fn kernel_packages(apt: &Apt, meta: &str) -> Result<BTreeSet<String>> {
     let is_versioned = |name: &str| {
         ["linux-image-", "linux-binary-", "linux-modules-", "linux-base-"]
@@ -139,12 +145,12 @@ fn kernel_packages(apt: &Apt, meta: &str) -> Result<BTreeSet<String>> {
         }
     }
     if found.is_empty() {
-        bail!("{meta} depends on no kernel that we can tell");
+        bail!("the dependencies of {meta} contain no kernel package with a known name");
     }
     Ok(found)
 }
 
-/// Uncompresses what is to be loaded into `load`, numbered in the order of loading.
+/// Uncompresses the modules to load into `load`, numbered in load order.
 fn lay_out_modules(unpacked: &Path, version: &str, load: &Path) -> Result<()> {
     run(&mut command("depmod", ["-b".as_ref(), unpacked.as_os_str(), version.as_ref()]))?;
     std::fs::create_dir_all(load)?;
@@ -152,9 +158,10 @@ fn lay_out_modules(unpacked: &Path, version: &str, load: &Path) -> Result<()> {
     for module in MODULES {
         let mut modprobe = command("modprobe", ["-d".as_ref(), unpacked.as_os_str()]);
         modprobe.args(["-S", version, "--show-depends", module]);
-        // A module that this kernel does not know: newer ones have no separate checksum modules, for instance.
+        // This kernel does not have the module. For example, newer ones have no separate checksum
+        // modules.
         let Ok(lines) = output(&mut modprobe) else { continue };
-        // `insmod PATH OPTION…`: the options are this machine's, for its own kernel.
+        // `insmod PATH OPTION…`: the options are those of this machine for its own kernel.
         let paths = lines.lines().filter_map(|line| line.strip_prefix("insmod ")?.split_whitespace().next());
         for path in paths {
             if laid.insert(path.to_owned()) {
@@ -169,7 +176,10 @@ fn lay_out_modules(unpacked: &Path, version: &str, load: &Path) -> Result<()> {
 }
 
 fn uncompress(module: &Path, load: &Path, number: usize) -> Result<()> {
-    let name = module.file_name().and_then(|name| name.to_str()).context("a module's name is not text")?;
+    let name = module
+        .file_name()
+        .and_then(|name| name.to_str())
+        .context("the name of a module is not valid UTF-8")?;
     let (stem, program) = match name.rsplit_once('.') {
         Some((stem, "xz")) => (stem, Some("xz")),
         Some((stem, "zst")) => (stem, Some("zstd")),
@@ -187,11 +197,13 @@ fn uncompress(module: &Path, load: &Path, number: usize) -> Result<()> {
 
 fn only_folder_in(directory: &Path) -> Result<String> {
     let mut names = Vec::new();
-    for entry in std::fs::read_dir(directory).with_context(|| format!("no folder {}", directory.display()))? {
+    for entry in std::fs::read_dir(directory)
+        .with_context(|| format!("cannot read the folder {}", directory.display()))?
+    {
         names.push(entry?.file_name().to_string_lossy().into_owned());
     }
     match names.as_slice() {
         [name] => Ok(name.clone()),
-        _ => bail!("{} holds {names:?} where one kernel was expected", directory.display()),
+        _ => bail!("{} contains {names:?}, expected one kernel", directory.display()),
     }
 }

@@ -1,4 +1,4 @@
-//! A running guest: its streams carried to ours, its word awaited, its end certain.
+//! A running guest: forwards its output, waits for its status, and makes sure that it ends.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -16,39 +16,39 @@ use super::qemu::{PORTS, Setup};
 use super::spec::{GuestSpec, Place, Task};
 use super::{control, fault, initramfs};
 
-/// A guest that has not come up by then is not going to: booting takes some 8 s, and was seen to take more than 120 s where the host took four fifths of the
-/// processors away.
+/// The time limit for booting. It takes about 8 s, and was seen to take more than 120 s on a host
+/// that took four fifths of the processor time.
 const BOOT_LIMIT: Duration = Duration::from_secs(300);
 
-/// How long a guest may take to switch itself off after it told its exit code.
+/// The time limit for a guest to power off after it has reported its exit code.
 const POWER_OFF_LIMIT: Duration = Duration::from_secs(10);
 
-/// How often the kernel's log is read while the command runs.
+/// The interval at which the kernel log is read while the command runs.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// The time that the command has to end after its kernel has failed.
 const AFTER_KERNEL_FAILURE: Duration = Duration::from_secs(60);
 
-/// How a guest's run ended.
+/// How the run of a guest ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// The command ran and ended with this code.
+    /// The command ran and exited with this code.
     Exited(u8),
-    /// The time limit came first, and the guest was ended.
+    /// The time limit passed, and the guest was ended.
     TimedOut,
-    /// The kernel failed, and the guest was ended a while later.
+    /// The kernel failed, and the guest was ended some time later.
     KernelFailed,
-    /// The machine ended before its command: its kernel panicked, or somebody ended QEMU.
+    /// The machine ended before its command: its kernel panicked, or QEMU was killed.
     Gone,
 }
 
 impl fmt::Display for Ending {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Exited(code) => write!(formatter, "the command ended with {code}"),
+            Self::Exited(code) => write!(formatter, "the command exited with {code}"),
             Self::TimedOut => formatter.write_str("the command was ended at its time limit"),
-            Self::KernelFailed => formatter.write_str("the command was ended because the kernel has failed"),
-            Self::Gone => formatter.write_str("the guest was gone before its command ended"),
+            Self::KernelFailed => formatter.write_str("the command was ended because the kernel failed"),
+            Self::Gone => formatter.write_str("the guest ended before its command"),
         }
     }
 }
@@ -64,7 +64,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Boots a guest; `folder` takes its kernel log and sockets.
+    /// Boots a guest. Its kernel log and sockets are in `folder`.
     pub(crate) fn start(
         spec: &GuestSpec,
         kernel: &Kernel,
@@ -83,7 +83,7 @@ impl Machine {
         let setup = Setup { spec, kernel, place, root, folder: &folder, shares: &shares, is_interactive };
         let mut command = setup.command();
         command.stdin(if is_interactive { Stdio::inherit() } else { Stdio::null() });
-        // What QEMU itself says belongs with the errors, never with the command's output.
+        // The output of QEMU itself goes to stderr, and never into the output of the command.
         if !is_interactive {
             command.stdout(io::stderr());
         }
@@ -95,12 +95,12 @@ impl Machine {
         Ok(Self { qemu, folder, started: Instant::now(), status, streams })
     }
 
-    /// Waits until the guest is up; how long that took since it was started.
+    /// Waits until the guest is up. Returns the time since it was started.
     pub(crate) fn wait_until_ready(&mut self) -> Result<Duration> {
         let line = match self.status.recv_timeout(BOOT_LIMIT) {
             Ok(line) => line,
             Err(RecvTimeoutError::Timeout) => {
-                bail!("the guest did not come up in {} s", BOOT_LIMIT.as_secs())
+                bail!("the guest did not boot within {} s", BOOT_LIMIT.as_secs())
             }
             Err(RecvTimeoutError::Disconnected) => {
                 let status = self.wait_for_qemu(POWER_OFF_LIMIT)?;
@@ -109,13 +109,13 @@ impl Machine {
         };
         match line.split_once(' ') {
             _ if line == "ready" => Ok(self.started.elapsed()),
-            Some(("topology", words)) => bail!("the guest could not make its network: {words}"),
-            _ => bail!("the guest could not be set up (it says `{line}`)"),
+            Some(("topology", words)) => bail!("the guest could not set up its network: {words}"),
+            _ => bail!("the guest could not be set up (its status: `{line}`)"),
         }
     }
 
-    /// Waits for the command's end, at most for `limit`. A kernel that has failed is not waited for: a test that called it may never
-    /// come back.
+    /// Waits for the end of the command, at most for `limit`. If the kernel has failed, the wait is
+    /// shorter: a test that called it may never return.
     pub(crate) fn wait_for_exit(&mut self, limit: Duration) -> Result<Ending> {
         let deadline = Instant::now() + limit;
         let mut failed_at: Option<Instant> = None;
@@ -142,18 +142,18 @@ impl Machine {
             }
         };
         let code = line.strip_prefix("exit ").and_then(|code| code.parse().ok());
-        let code = code.with_context(|| format!("the guest says `{line}` where an exit code was due"))?;
+        let code = code.with_context(|| format!("the guest reported `{line}` instead of an exit code"))?;
         self.wait_for_qemu(POWER_OFF_LIMIT)?;
         self.end();
         Ok(Ending::Exited(code))
     }
 
-    /// Where the guest's kernel log is, which outlives the guest.
+    /// Returns the path of the guest's kernel log, which outlives the guest.
     pub(crate) fn kernel_log(&self) -> PathBuf {
         self.folder.join("kernel.log")
     }
 
-    /// What the guest's kernel has told so far.
+    /// Returns the kernel log so far.
     pub(crate) fn read_kernel_log(&self) -> String {
         let log = std::fs::read(self.kernel_log()).unwrap_or_default();
         String::from_utf8_lossy(&log).into_owned()
@@ -170,9 +170,9 @@ impl Machine {
         Ok(None)
     }
 
-    /// Ends QEMU if it still runs, and lets the last of its output through.
+    /// Ends QEMU if it is still running, and forwards the rest of its output.
     fn end(&mut self) {
-        // Both fail only when QEMU is gone already, which is what is wanted.
+        // Both fail only if QEMU has already ended, which is the goal.
         let _ = self.qemu.kill();
         let _ = self.qemu.wait();
         for stream in self.streams.drain(..) {
@@ -183,7 +183,7 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // A QEMU that never connected would leave the threads waiting for it: they are left to the process's end.
+        // If QEMU never connected, the threads wait for it until this process ends.
         let _ = self.qemu.kill();
         let _ = self.qemu.wait();
     }
@@ -193,13 +193,14 @@ fn shown(status: Option<ExitStatus>) -> String {
     status.map_or_else(|| "QEMU still runs".to_owned(), |status| format!("QEMU: {status}"))
 }
 
-/// Copies what comes from a port to one of our streams until the guest is gone.
+/// Copies the data of a port to one of this process's streams until the guest has ended.
 fn carry(listener: UnixListener, mut to: impl Write + Send + 'static) -> JoinHandle<()> {
     std::thread::spawn(move || {
         let Ok((mut from, _)) = listener.accept() else { return };
         let mut buffer = [0; 16 * 1024];
         while let Ok(length @ 1..) = from.read(&mut buffer) {
-            // Our reader may have gone (`| head`): the guest goes on, its words are dropped.
+            // The reader of this process may have ended (`| head`): the guest continues, and its
+            // output is dropped.
             let _ = to.write_all(&buffer[..length]).and_then(|()| to.flush());
         }
     })

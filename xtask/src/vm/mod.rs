@@ -1,5 +1,5 @@
-//! The guest: a Linux with real RDMA (Soft-RoCE) under QEMU, made from Debian's packages. `docs/GUEST.md` tells how
-//! it is put together and what it can do.
+//! The guest: a Linux with real RDMA (Soft-RoCE) under QEMU, made from Debian's packages.
+//! `docs/GUEST.md` describes its parts and what it can do.
 
 mod control;
 mod fault;
@@ -30,17 +30,17 @@ use crate::process::{command, last_lines, output, require_programs, run};
 /// `cargo xtask vm …`
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum VmCommand {
-    /// Run a command in a guest and end with its exit code.
+    /// Run a command in a guest and exit with its exit code.
     Run {
         #[command(flatten)]
         spec: GuestSpec,
-        /// The command; the repository's build is on its PATH.
+        /// The command; the build of the repository is in its PATH.
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
     /// Test the guest itself, and run every device test in each kind of guest.
     Test(test::TestArgs),
-    /// A shell in a guest, on this terminal.
+    /// Start a shell in a guest, on this terminal.
     Shell {
         #[command(flatten)]
         spec: GuestSpec,
@@ -49,7 +49,7 @@ pub(crate) enum VmCommand {
     Fetch,
 }
 
-/// The exit code of a run that the time limit ended, as `timeout(1)` has it.
+/// The exit code of a run that the time limit ended, as of `timeout(1)`.
 const TIMED_OUT: u8 = 124;
 
 pub(crate) fn execute(vm: VmCommand) -> Result<u8> {
@@ -67,12 +67,13 @@ pub(crate) fn execute(vm: VmCommand) -> Result<u8> {
     }
 }
 
-/// Runs device tests whose names contain `filter` again and again, in each guest whose words contain `guest`.
+/// Runs device tests whose names contain `filter` repeatedly, in each guest whose description
+/// contains `guest`.
 pub(crate) fn repeat(guest: &str, filter: &str, runs: u32) -> Result<()> {
     test::repeat(guest, filter, runs)
 }
 
-/// Fetches whatever a guest can be made of.
+/// Fetches everything that guests need.
 pub(crate) fn fetch() -> Result<()> {
     use clap::ValueEnum;
     for kernel in kernel::KernelChoice::value_variants() {
@@ -84,12 +85,12 @@ pub(crate) fn fetch() -> Result<()> {
     Ok(())
 }
 
-/// Runs a guest to its end and gives the exit code to end with.
+/// Runs a guest to its end. Returns the exit code for this process.
 pub(crate) fn guest(spec: &GuestSpec, task: Task) -> Result<u8> {
     guest_on(&spec.userland().root().get()?, spec, task)
 }
 
-/// The same, on this root.
+/// Runs a guest like [`guest`], with this root.
 pub(crate) fn guest_on(root: &Entry, spec: &GuestSpec, task: Task) -> Result<u8> {
     require_programs(&qemu::PROGRAMS)?;
     let kernel = spec.kernel.get()?;
@@ -99,8 +100,8 @@ pub(crate) fn guest_on(root: &Entry, spec: &GuestSpec, task: Task) -> Result<u8>
     let end = run_once(root, spec, &kernel, &task)?;
     let end = match end.kernel_fault {
         Some(fault) if spec.retry_on_kernel_fault => {
-            eprintln!("guest: {} after a fault of its kernel, which told:\n{fault}", end.ending);
-            eprintln!("guest: trying once more, in a new guest");
+            eprintln!("guest: {} after a fault of its kernel:\n{fault}", end.ending);
+            eprintln!("guest: trying again in a new guest");
             run_once(root, spec, &kernel, &task)?
         }
         _ => end,
@@ -115,7 +116,7 @@ pub(crate) fn guest_on(root: &Entry, spec: &GuestSpec, task: Task) -> Result<u8>
 /// How a guest has ended.
 struct End {
     ending: Ending,
-    /// What the kernel told of a fault of its own, where the command did not end well.
+    /// The fault that the kernel reported, if the command failed.
     kernel_fault: Option<String>,
 }
 
@@ -126,9 +127,10 @@ fn run_once(root: &Entry, spec: &GuestSpec, kernel: &Kernel, task: &Task) -> Res
     }
     let mut guest = match boot(spec, kernel, &root.path, task) {
         Ok(guest) => guest,
-        // An emulated kernel has been seen to panic while it booted, once in some hundred times. Nothing has run yet.
+        // An emulated kernel was seen to panic during boot, about once in a hundred times. No test
+        // has run yet.
         Err(error) => {
-            eprintln!("guest: {error:#}\nguest: trying once more");
+            eprintln!("guest: {error:#}\nguest: trying again");
             boot(spec, kernel, &root.path, task)?
         }
     };
@@ -148,7 +150,7 @@ fn run_once(root: &Entry, spec: &GuestSpec, kernel: &Kernel, task: &Task) -> Res
     Ok(End { ending, kernel_fault })
 }
 
-/// A guest that is up: one machine, or two of which the first has the command.
+/// A guest that is up: one machine, or two, the first of which runs the command.
 struct Guest {
     machines: Vec<Machine>,
     folder: PathBuf,
@@ -169,7 +171,7 @@ fn boot(spec: &GuestSpec, kernel: &Kernel, root: &Path, task: &Task) -> Result<G
         vec![start(Place::Alone(spec.topology), task, "a")?]
     };
     let mut took = Duration::ZERO;
-    // The first one last: it is up when it has reached the other.
+    // The first machine last: it is up when it has reached the other.
     for machine in machines.iter_mut().rev() {
         match machine.wait_until_ready() {
             Ok(duration) => took = duration,
@@ -179,18 +181,18 @@ fn boot(spec: &GuestSpec, kernel: &Kernel, root: &Path, task: &Task) -> Result<G
     Ok(Guest { machines, folder, took })
 }
 
-/// Why this kernel cannot be such a guest, if it cannot.
+/// Returns why this kernel cannot run such a guest, if it cannot.
 fn lacking(spec: &GuestSpec, kernel: &Kernel) -> Option<String> {
     (spec.topology == Topology::Two && !kernel.has_devices_in_namespaces()).then(|| {
         format!(
-            "Linux {} cannot give each namespace a Soft-RoCE of its own (7.0 and newer can)",
+            "Linux {} does not support a Soft-RoCE device in each namespace (7.0 and newer do)",
             kernel.version
         )
     })
 }
 
 fn shell(spec: &GuestSpec) -> Result<u8> {
-    // The terminal's keys go to the guest one by one, Ctrl-C included; `stty` knows how to put it back.
+    // Each key of the terminal goes to the guest, including Ctrl-C. `stty` restores the terminal.
     let ask = |word: &str| {
         output(command("stty", [word]).stdin(Stdio::inherit())).context("a shell needs a terminal")
     };
@@ -199,21 +201,24 @@ fn shell(spec: &GuestSpec) -> Result<u8> {
         [rows, columns] => format!("rows {rows} cols {columns}"),
         _ => "sane".to_owned(),
     };
-    eprintln!("guest: booting; leave it with `exit`");
+    eprintln!("guest: booting; type `exit` to leave");
     run(&mut command("stty", ["raw", "-echo"]))?;
     let code = guest(spec, Task::Shell { terminal });
     run(&mut command("stty", [saved.trim()]))?;
     code
 }
 
-/// The debug build of the command, which is on the guest's PATH. With cargo's own progress: the first time it takes minutes.
+/// Builds the debug version of the command, which is in the guest's PATH. It shows cargo's
+/// progress, because the first build takes minutes.
 ///
-/// Not for tests: their build has the command too, with other features of its dependencies, and this would build it a second time.
+/// It is not called for tests: their build contains the command too, with other features of its
+/// dependencies, and this would build it again.
 fn build() -> Result<()> {
     run(command("cargo", ["build"]).current_dir(paths::repository()))
 }
 
-/// A folder of this run's own: several guests may run at once. It stays when the run fails.
+/// Creates a folder for this run: several guests may run at the same time. It is kept if the run
+/// fails.
 fn fresh_folder() -> Result<PathBuf> {
     let folder = paths::target().join("vm").join(std::process::id().to_string());
     if folder.exists() {
@@ -222,8 +227,8 @@ fn fresh_folder() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// What to look at when a guest failed: the end of its kernel log, and where the rest is.
+/// Returns the end of the kernel log of a failed guest, and its path.
 fn kernel_log_of(machine: &Machine) -> String {
     let tail = last_lines(&machine.read_kernel_log(), 15);
-    format!("the guest's kernel log is {}, and ends:\n{tail}", machine.kernel_log().display())
+    format!("the guest's kernel log is {}, its last lines:\n{tail}", machine.kernel_log().display())
 }

@@ -1,4 +1,4 @@
-//! QEMU's command line for a guest.
+//! The command line of QEMU for a guest.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,48 +6,51 @@ use std::process::Command;
 use super::kernel::Kernel;
 use super::spec::{GuestSpec, Place};
 
-/// The programs that run a guest, with the packages that have them.
+/// The programs that run a guest, with their packages.
 pub(crate) const PROGRAMS: [(&str, &str); 2] = [("setpriv", "util-linux"), (QEMU, "qemu-system-x86")];
 
 const QEMU: &str = "qemu-system-x86_64";
 
-/// The guest's side of the conversation: what each numbered port carries. The scripts in the guest know the numbers.
+/// The streams of the numbered ports of the guest. The scripts in the guest use the numbers.
 pub(crate) const PORTS: [&str; 3] = ["stdout", "stderr", "status"];
 
-/// What each guest's kernel is told.
+/// The kernel parameters of every guest.
 const PARAMETERS: [&str; 7] = [
     "console=ttyS0",
     "quiet",
     "loglevel=5",
     "panic=-1",
     "mitigations=off",
-    // On a machine that stalls now and then, the kernel mistrusts the time stamp counter and takes the HPET: each look at the clock is then an
-    // access to an emulated device. QEMU's counter is the host's, and never goes back on any processor.
+    // On a machine that stalls sometimes, the kernel considers the time stamp counter unreliable
+    // and uses the HPET: each reading of the clock is then an access to an emulated device. QEMU's
+    // counter is that of the host, and never goes back on any processor.
     "tsc=reliable",
-    // On a busy host, the timer's first interrupt comes later than the kernel waits for it, and the kernel gives up.
+    // On a busy host, the first timer interrupt comes later than the kernel waits for it, and the
+    // kernel panics.
     "no_timer_check",
 ];
 
-/// All that QEMU needs to know.
+/// The settings of QEMU.
 #[derive(Debug)]
 pub(crate) struct Setup<'a> {
     pub(crate) spec: &'a GuestSpec,
     pub(crate) kernel: &'a Kernel,
     pub(crate) place: Place,
     pub(crate) root: &'a Path,
-    /// Sockets, the initramfs, the kernel log and the `control` folder.
+    /// The folder with sockets, the initramfs, the kernel log and the folder `control`.
     pub(crate) folder: &'a Path,
     pub(crate) shares: &'a [PathBuf],
     pub(crate) is_interactive: bool,
 }
 
-/// A processor with AVX and without AVX2: libpsm2, which libfabric loads, is built for the one and does not ask; where there is the other, the C library uses it
-/// for strings, and to emulate that costs a quarter more.
+/// A processor with AVX and without AVX2: libpsm2, which libfabric loads, needs AVX and does not
+/// check for it; with AVX2, the C library uses it for strings, and emulating that costs a quarter
+/// more.
 const PROCESSOR: &str = "SandyBridge,-x2apic,-tsc-deadline";
 
 impl Setup<'_> {
     pub(crate) fn command(&self) -> Command {
-        // Whatever becomes of us, the guest does not outlive us.
+        // The guest must not outlive this process, however this process ends.
         let mut qemu = Command::new("setpriv");
         qemu.args(["--pdeathsig", "KILL", QEMU]);
         let folder = self.folder.display();
@@ -81,8 +84,8 @@ impl Setup<'_> {
         qemu
     }
 
-    /// Software emulation always: Debian's kernels hang under this project's machines' /dev/kvm, and
-    /// one way that works everywhere is worth more than a fast one that works somewhere.
+    /// Uses software emulation always: Debian's kernels hang with /dev/kvm on the machines of this
+    /// project, and emulation works everywhere.
     fn machine(&self, qemu: &mut Command) {
         let memory = self.spec.memory + 2 * self.spec.hugepages;
         qemu.args(["-cpu", PROCESSOR, "-m", &memory.to_string()]);
@@ -107,7 +110,7 @@ impl Setup<'_> {
         parameters
     }
 
-    /// Two machines are joined by a pair of Unix sockets: nothing of it is on any network of the host.
+    /// Connects two machines with a pair of Unix sockets, without any network of the host.
     fn network(&self, qemu: &mut Command) {
         let (own, other) = match self.place {
             Place::Alone(_) => return,

@@ -1,11 +1,11 @@
-//! The Debian roots that guests run on.
+//! The Debian roots of guests.
 
 use crate::debian::Root;
 
-/// What the guest's user space is.
+/// The user space of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, clap::ValueEnum)]
 pub(crate) enum Userland {
-    /// The newest rdma-core and libfabric that Debian has.
+    /// The newest rdma-core and libfabric in Debian.
     Newest,
     /// Debian 12: rdma-core 44, libfabric 1.17.
     Debian12,
@@ -23,7 +23,8 @@ impl Userland {
     }
 }
 
-/// What device tests and people need inside: the two engines with their tools, perftest, and what makes and sees faults.
+/// The packages for device tests and for interactive use: the two libraries with their tools,
+/// perftest, and programs that cause and show faults.
 const PACKAGES: &[&str] = &[
     "bash",
     "bsdutils",
@@ -53,14 +54,14 @@ const PACKAGES: &[&str] = &[
     "valgrind",
 ];
 
-/// One of Debian's alternatives, which come with installing.
+/// One of Debian's alternatives, which an installation would set up.
 const AWK: (&str, &str) = ("usr/bin/awk", "gawk");
 
 const NEWEST: Root<'static> = Root {
     name: "guest-newest",
     suites: &["unstable", "testing"],
     packages: PACKAGES,
-    // FLUSH is not in 44; the newest layouts that we bind came with 60 and later.
+    // FLUSH is not in 44; the newest bound layouts came with 60 and later.
     minimum: ("rdma-core", "60"),
     with_dependencies: true,
     foreign: &[],
@@ -74,7 +75,7 @@ const DEBIAN12: Root<'static> = Root {
     minimum: ("rdma-core", "44"),
     with_dependencies: true,
     foreign: &[],
-    // The second is one of Debian's alternatives, too; libfabric 1.17 does not load without it.
+    // The second is also one of Debian's alternatives; libfabric 1.17 does not load without it.
     links: &[
         AWK,
         ("usr/lib/x86_64-linux-gnu/libpsm_infinipath.so.1", "/usr/lib/libpsm1/libpsm_infinipath.so.1.16"),

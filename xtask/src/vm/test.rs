@@ -11,10 +11,10 @@ use crate::binaries::{Tier, build_dist_example, test_binaries};
 use crate::paths;
 use crate::side_by_side::{self, AfterFailure, Job};
 
-/// The guests that device tests run in, as words for `cargo xtask vm run`: both kernels, both topologies, both user spaces. Every
-/// test runs in each, but for those [`APART`].
+/// The guests for device tests, as arguments of `cargo xtask vm run`: both kernels, both
+/// topologies, both user spaces. Every test runs in each guest, except for those in [`APART`].
 ///
-/// They begin in this order, and what takes longest stands first.
+/// They start in this order, the longest first.
 const GUESTS: [&[&str]; 4] = [
     &["--kernel", "newest", "--topology", "one"],
     &["--kernel", "newest", "--topology", "two"],
@@ -22,14 +22,17 @@ const GUESTS: [&[&str]; 4] = [
     &["--kernel", "debian12", "--two-guests"],
 ];
 
-/// One at a time leaves half of a small machine idle; more than two would be too slow for what the tests wait for.
+/// The number of guests that run at the same time. One would leave half of a small machine idle;
+/// more than two would be too slow for the timeouts of the tests.
 const GUESTS_AT_ONCE: usize = 2;
 
-/// What every one of them has beside: memory of all kinds, time for a machine that is busy, and a second guest where a fault of the kernel ends the first.
+/// The additional arguments of every guest: memory of all kinds, enough time for a busy machine,
+/// and a second guest if a kernel fault ends the first.
 const EVERY_GUEST: [&str; 7] =
     ["--numa", "2", "--hugepages", "64", "--limit", "3600", "--retry-on-kernel-fault"];
 
-/// Tests that only some guests run. Of the others it is told how many they leave out, and why.
+/// Tests that only some guests run. For the others, the number of skipped tests and the reason are
+/// printed.
 struct Apart {
     tests: Tests,
     is_run_in: fn(&GuestSpec) -> bool,
@@ -37,7 +40,7 @@ struct Apart {
     reason: &'static str,
 }
 
-/// When a rule of [`APART`] holds.
+/// The condition of a rule of [`APART`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
     Always,
@@ -46,9 +49,10 @@ enum When {
 }
 
 enum Tests {
-    /// All in a module of this name.
+    /// All tests in a module of this name.
     In(&'static str),
-    /// All whose crate and name begin so: `cli bench::`, or `memory ` for a whole crate.
+    /// All tests whose crate and name begin with one of these: `cli bench::`, or `memory ` for a
+    /// whole crate.
     Of(&'static [&'static str]),
 }
 
@@ -75,7 +79,7 @@ const APART: &[Apart] = &[
         tests: Tests::In("one_guest::"),
         is_run_in: |spec| spec.kernel == KernelChoice::Newest && !has_two_hosts(spec),
         when: When::Always,
-        reason: "are the same everywhere: the newest kernel with one host runs them",
+        reason: "do not depend on the guest: the newest kernel with one host runs them",
     },
     Apart {
         tests: Tests::Of(&[
@@ -90,7 +94,7 @@ const APART: &[Apart] = &[
         ]),
         is_run_in: |spec| spec.kernel == KernelChoice::Newest,
         when: When::Always,
-        reason: "are of the command, which is the same on every kernel: `cli commands` runs on each",
+        reason: "test the command, which does not depend on the kernel: `cli commands` runs on each",
     },
     Apart {
         tests: Tests::Of(&[
@@ -107,18 +111,19 @@ const APART: &[Apart] = &[
         ]),
         is_run_in: |spec| !has_two_hosts(spec),
         when: When::Always,
-        reason: "are of one process with itself, whatever its network is: one-host guests of both kernels run them",
+        reason: "use one process and no network: one-host guests of both kernels run them",
     },
     Apart {
         tests: Tests::Of(&["cli devices::", "engine rails_verbs::", "verbs examples::"]),
-        // In a namespace, a device has other addresses than elsewhere. Each of two machines is one host.
+        // In a namespace, a device has other addresses than elsewhere. Each of two machines is one
+        // host.
         is_run_in: |spec| !spec.two_guests,
         when: When::Always,
-        reason: "do not know of the second machine: the guest of this kernel with one host runs them",
+        reason: "do not use the second machine: the guest of this kernel with one host runs them",
     },
     Apart {
         tests: Tests::Of(&[
-            // What each fault means is tested as a function of data in the command's unit tests.
+            // Unit tests of the command cover what each fault means, as a function of data.
             "cli doctor_pair::two_hosts::dropped_packets_are_told_by_their_direction",
             "cli doctor_pair::two_hosts::full_packets_that_are_lost_are_told_with_the_size_that_works",
             "cli doctor_pair::two_hosts::ports_of_unlike_mtu_are_a_warning",
@@ -128,7 +133,7 @@ const APART: &[Apart] = &[
             "cli doctor::one_guest::a_net_device_with_small_packets_is_told",
             "cli doctor::one_guest::memory_that_may_not_be_locked_is_told_in_bytes",
             "cli doctor::one_guest::without_huge_pages_some_are_reserved",
-            // The same over tcp and shared memory is among the library tests.
+            // The library tests contain the same over tcp and shared memory.
             "cli chip::one_guest::",
             "cli crowd::one_guest::",
             "cli faults::one_guest::agents_that_are_killed_end_their_tests",
@@ -142,7 +147,7 @@ const APART: &[Apart] = &[
             "engine real_faults::one_guest::a_peer_that_has_promised_to_stop_and_goes_on_changes_nothing",
             "engine real_faults::one_guest::a_receiver_that_is_stopped_is_lost",
             "engine real_faults::one_guest::a_sender_that_is_stopped_is_lost_and_nothing_of_it_lands_when_it_goes_on",
-            // Nothing like them is run elsewhere.
+            // No other test covers these.
             "cli failures::two_hosts::packets_that_a_firewall_drops_are_told_from_a_peer_that_is_gone",
         ]),
         is_run_in: |_| false,
@@ -177,7 +182,7 @@ fn has_two_hosts(spec: &GuestSpec) -> bool {
 /// `cargo xtask vm test`
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct TestArgs {
-    /// Run only the guests whose words contain this, such as `debian12` or `two`.
+    /// Run only the guests whose description contains this, such as `debian12` or `two`.
     #[arg(long, value_name = "WORD")]
     guest: Option<String>,
 
@@ -185,15 +190,15 @@ pub(crate) struct TestArgs {
     #[arg(long, conflicts_with_all = ["guest", "filter"])]
     itself: bool,
 
-    /// Leave out the tests that take long, and on two hosts those that do the same on one.
+    /// Skip the long tests, and on two hosts those that also run on one.
     #[arg(long)]
     short: bool,
 
-    /// Print how long the slowest tests take.
+    /// Print the durations of the slowest tests.
     #[arg(long)]
     times: bool,
 
-    /// Run the tests so many times instead of once.
+    /// Run the tests this many times instead of once.
     #[arg(skip)]
     runs: Option<u32>,
 
@@ -201,15 +206,15 @@ pub(crate) struct TestArgs {
     filter: Option<String>,
 }
 
-/// Runs every device test in each guest, or the part that is asked for; an error if one failed or none ran.
+/// Runs every device test in each guest, or the selected ones. Fails if a test fails or none ran.
 pub(crate) fn run(args: &TestArgs) -> Result<()> {
     if args.itself {
         return side_by_side::run(vec![itself()], 1, AfterFailure::GoOn);
     }
     let lists = paths::target().join("vm");
     std::fs::create_dir_all(&lists)?;
-    // Guests see it, because it is below the target folder.
-    let lists = tempfile::tempdir_in(lists).context("cannot make a folder for lists of tests")?;
+    // Below the target folder, which is visible in guests.
+    let lists = tempfile::tempdir_in(lists).context("cannot create a folder for lists of tests")?;
     let mut jobs = jobs(args, lists.path())?;
     if args.guest.is_none() && args.filter.is_none() {
         jobs.push(itself());
@@ -217,7 +222,8 @@ pub(crate) fn run(args: &TestArgs) -> Result<()> {
     side_by_side::run(jobs, GUESTS_AT_ONCE, AfterFailure::GoOn)
 }
 
-/// Runs device tests whose names contain `filter` again and again, in each guest whose words contain `guest`.
+/// Runs device tests whose names contain `filter` repeatedly, in each guest whose description
+/// contains `guest`.
 pub(crate) fn repeat(guest: &str, filter: &str, runs: u32) -> Result<()> {
     let args = TestArgs {
         guest: Some(guest.to_owned()),
@@ -234,13 +240,13 @@ impl TestArgs {
     }
 }
 
-/// The tests of the guest itself.
+/// Returns the job with the tests of the guest itself.
 fn itself() -> Job {
     let words = ["test", "--package", "xtask", "--", "--ignored", "--test-threads=1"];
     Job::new("the guest itself", "cargo", words)
 }
 
-/// One for each guest: `cargo xtask vm run`, with its words.
+/// Returns one job for each guest: `cargo xtask vm run`, with its arguments.
 fn jobs(args: &TestArgs, lists: &Path) -> Result<Vec<Job>> {
     let programs: Vec<Program> =
         test_binaries(Tier::Device)?.into_iter().map(Program::ignored_of).collect::<Result<_>>()?;
@@ -254,18 +260,18 @@ fn jobs(args: &TestArgs, lists: &Path) -> Result<Vec<Job>> {
         }
         let words = [guest, &EVERY_GUEST].concat();
         let spec = GuestSpec::from_words(&words);
-        // The newest kernel may be an older one where the archive does not give the newest suite.
+        // The newest kernel may be an older one if the archive does not have the newest suite.
         if let Some(reason) = super::lacking(&spec, &spec.kernel.get()?) {
             println!("── {name}: skipped: {reason}");
             continue;
         }
         let choice = choose(&spec, &programs, args);
         if choice.programs.is_empty() {
-            println!("── {name}: skipped: no test of that name runs there");
+            println!("── {name}: skipped: no selected test runs there");
             continue;
         }
         for (count, reason) in &choice.left_out {
-            println!("── {name}: {count} tests are not run there, which {reason}");
+            println!("── {name}: {count} tests skipped: they {reason}");
         }
         for (part, programs) in parts(&spec, choice.programs) {
             let list = lists.join(format!("{}.json", jobs.len()));
@@ -273,11 +279,12 @@ fn jobs(args: &TestArgs, lists: &Path) -> Result<Vec<Job>> {
             jobs.push(Job::task(format!("{name}{part}"), attempt(&words, &list, args)));
         }
     }
-    ensure!(!jobs.is_empty(), "no guest is called so, or none has a test that is");
+    ensure!(!jobs.is_empty(), "no guest matches this description, or none runs a test with this name");
     Ok(jobs)
 }
 
-/// A rule of [`APART`] for tests that are gone, or have another name now, does not say what it means.
+/// Checks that the rules of [`APART`] match existing tests: a rule for tests that were removed or
+/// renamed has no effect.
 fn every_rule_has_tests(programs: &[Program]) -> Result<()> {
     let is_there = |beginning: &str| {
         programs.iter().any(|Program { binary, tests }| {
@@ -289,14 +296,16 @@ fn every_rule_has_tests(programs: &[Program]) -> Result<()> {
         Tests::In(_) => &[],
     });
     let gone: Vec<_> = names.filter(|name| !is_there(name)).collect();
-    ensure!(gone.is_empty(), "xtask/src/vm/test.rs names tests that are not there: {gone:?}");
+    ensure!(gone.is_empty(), "xtask/src/vm/test.rs names tests that do not exist: {gone:?}");
     Ok(())
 }
 
-/// The crates whose tests take half of the time of all guests of a kernel, and so one of the two that run at a time.
+/// The crates whose tests take half of the time of all guests of a kernel, and therefore get one of
+/// two parallel guests.
 const HALF: [&str; 2] = ["cli", "engine"];
 
-/// What several guests of a kind run, each with its name: a guest with one host has the most tests, and leaves half of the machine idle.
+/// Splits the tests of a guest among several guests of the same kind, each with a name: a guest
+/// with one host has the most tests, and would leave half of the machine idle.
 fn parts(spec: &GuestSpec, programs: Vec<Program>) -> Vec<(String, Vec<Program>)> {
     if has_two_hosts(spec) {
         return vec![(String::new(), programs)];
@@ -310,7 +319,8 @@ fn parts(spec: &GuestSpec, programs: Vec<Program>) -> Vec<(String, Vec<Program>)
     [half, rest].into_iter().filter(|part| !part.is_empty()).map(named).collect()
 }
 
-/// `cargo xtask vm run GUEST -- xtask attempt …`: this very program counts inside, too.
+/// Returns `cargo xtask vm run GUEST -- xtask attempt …`: this program also counts the results in
+/// the guest.
 fn attempt(guest: &[&str], list: &Path, args: &TestArgs) -> Vec<String> {
     let this = paths::target().join("debug/xtask").display().to_string();
     let mut task = vec!["vm".to_owned(), "run".to_owned()];
@@ -322,11 +332,11 @@ fn attempt(guest: &[&str], list: &Path, args: &TestArgs) -> Vec<String> {
     task
 }
 
-/// What a guest runs, and what it leaves out.
+/// The tests that a guest runs, and those that it skips.
 struct Choice {
-    /// Each with at least one test.
+    /// The programs, each with at least one test.
     programs: Vec<Program>,
-    /// How many tests are not run, with the reason.
+    /// The numbers of skipped tests, with the reasons.
     left_out: Vec<(usize, &'static str)>,
 }
 
@@ -337,7 +347,7 @@ fn choose(spec: &GuestSpec, programs: &[Program], args: &TestArgs) -> Choice {
     let mut chosen = Vec::new();
     for Program { binary, tests } in programs {
         let mut run = Vec::new();
-        // As libtest has it: a part of the name is enough.
+        // A part of the name is enough, as for libtest.
         for test in tests.iter().filter(|test| args.has_asked_for(test)) {
             match apart.iter().position(|apart| apart.tests.hold(&binary.krate, test)) {
                 Some(index) => left_out[index].0 += 1,

@@ -18,13 +18,13 @@ impl CloseReason {
             }
             Error::InvalidCertificate(error) => of_certificate(error),
             Error::NoCertificatesPresented => (
-                "the peer shows no certificate".to_owned(),
-                "give the peer's engine one: each side shows its own".to_owned(),
+                "the peer presents no certificate".to_owned(),
+                "configure a certificate on the peer's engine: each side presents its own".to_owned(),
             ),
             Error::AlertReceived(alert) => of_alert(*alert),
             other => (
                 format!("TLS with the peer failed: {other}"),
-                "run the same release on both sides, and see what is between them".to_owned(),
+                "run the same release on both sides, and check for a proxy between them".to_owned(),
             ),
         };
         Some(Self::Tls { peer, cause, fix })
@@ -35,37 +35,39 @@ impl CloseReason {
 fn of_certificate(error: &CertificateError) -> (String, String) {
     let (cause, fix) = match error {
         CertificateError::UnknownIssuer => (
-            "it comes from none of the roots that this side was given".to_owned(),
-            "give this side the root that the peer's certificate comes from, or the peer one from a root of this \
-             side's",
+            "no root of this side has issued it".to_owned(),
+            "add the root that issued the peer's certificate to the roots of this side, or issue one for the peer \
+             from a root of this side",
         ),
         CertificateError::BadSignature => (
-            "its signature is not by the root of that name".to_owned(),
-            "give this side the root that signed it: an authority that was made anew has another key",
+            "its signature does not match the key of the root with that name".to_owned(),
+            "configure the root that signed it on this side: an authority that was created again has \
+             another key",
         ),
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => (
             "it has expired".to_owned(),
-            "renew the peer's certificate, if this host's clock is right (`date`)",
+            "renew the peer's certificate, unless this host's clock is wrong (`date`)",
         ),
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => (
             "it is not valid yet".to_owned(),
-            "see both hosts' clocks (`date`), and from when on the certificate is valid",
+            "check the clocks of both hosts (`date`), and the first day on which the certificate is valid",
         ),
         CertificateError::NotValidForNameContext { expected, presented } => {
-            (format!("it is for {}, and not for {}", list(presented), expected.to_str()), OTHER_NAME)
+            (format!("it is for {}, not for {}", list(presented), expected.to_str()), OTHER_NAME)
         }
         CertificateError::NotValidForName => ("it is for another name".to_owned(), OTHER_NAME),
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => (
-            "it may not be used for this".to_owned(),
-            "have it made for clients and servers alike (extended key usage), or without saying for what",
+            "its extended key usage does not allow this use".to_owned(),
+            "issue it for both client and server authentication (extended key usage), or without this \
+             extension",
         ),
-        other => (other.to_string(), "have a certificate made anew for the peer"),
+        other => (other.to_string(), "issue a new certificate for the peer"),
     };
     (format!("the peer's certificate is refused: {cause}"), fix.to_owned())
 }
 
 const OTHER_NAME: &str =
-    "connect by a name or address that the certificate has, or say which one to expect (`Tls::server_name`)";
+    "connect to a name or address in the certificate, or set the name to expect (`Tls::server_name`)";
 
 /// Lists the names in a certificate.
 fn list(names: &[String]) -> String {
@@ -81,35 +83,37 @@ fn list(names: &[String]) -> String {
 fn of_alert(alert: AlertDescription) -> (String, String) {
     let (cause, fix) = match alert {
         AlertDescription::UnknownCA => (
-            "it comes from none of the roots that the peer was given",
-            "give the peer the root that this side's certificate comes from, or this side one from a root of the peer's",
+            "no root of the peer has issued it",
+            "add the root that issued this side's certificate to the roots of the peer, or issue one for this side \
+             from a root of the peer",
         ),
         AlertDescription::CertificateExpired => (
             "it has expired, or is not valid yet",
-            "renew this side's certificate, if the peer's clock is right (`date`)",
+            "renew this side's certificate, unless the peer's clock is wrong (`date`)",
         ),
         AlertDescription::CertificateRequired => {
-            ("there is none", "give this side one: each side shows its own")
+            ("this side presents none", "configure a certificate on this side: each side presents its own")
         }
         AlertDescription::UnsupportedCertificate => (
-            "it may not be used for this",
-            "have it made for clients and servers alike (extended key usage), or without saying for what",
+            "its extended key usage does not allow this use",
+            "issue it for both client and server authentication (extended key usage), or without this \
+             extension",
         ),
         AlertDescription::BadCertificate => (
-            "it is for another name than the peer expects, or broken",
-            "see by which name or address the peer connects, and which ones this side's certificate has",
+            "the peer expects another name, or cannot parse it",
+            "compare the name or address that the peer connects to with those in this side's certificate",
         ),
         AlertDescription::CertificateRevoked
         | AlertDescription::CertificateUnknown
         | AlertDescription::AccessDenied
         | AlertDescription::DecryptError => (
-            "the peer does not say why",
-            "have a certificate made anew for this side, and see what the peer says",
+            "the peer reports no cause",
+            "read the error on the peer, and issue a new certificate for this side",
         ),
         other => {
             return (
-                format!("the peer has ended TLS: {other:?}"),
-                "run the same release on both sides, and see what the peer says".to_owned(),
+                format!("the peer ended the TLS session with the alert {other:?}"),
+                "run the same release on both sides, and read the error on the peer".to_owned(),
             );
         }
     };

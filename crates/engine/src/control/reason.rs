@@ -44,14 +44,14 @@ pub(crate) enum CloseReason {
         errno: Errno,
     },
     /// The peer uses TLS, and this side does not.
-    #[error("control connection with {peer}: the peer speaks TLS, and this side does not")]
+    #[error("control connection with {peer}: the peer uses TLS, this side does not")]
     TlsNotHere {
         /// The address of the peer.
         peer: SocketAddr,
     },
     /// This side uses TLS, and the peer does not.
     #[cfg(feature = "tls")]
-    #[error("control connection with {peer}: this side speaks TLS, and the peer does not")]
+    #[error("control connection with {peer}: this side uses TLS, the peer does not")]
     TlsNotThere {
         /// The address of the peer.
         peer: SocketAddr,
@@ -68,7 +68,7 @@ pub(crate) enum CloseReason {
         fix: String,
     },
     /// The peer has connected and did not finish its handshake in time.
-    #[error("control connection with {peer}: the handshake was not done within {after:?}")]
+    #[error("control connection with {peer}: the handshake was not complete within {after:?}")]
     HandshakeTimedOut {
         /// The address of the peer.
         peer: SocketAddr,
@@ -76,7 +76,10 @@ pub(crate) enum CloseReason {
         after: Duration,
     },
     /// The peer does not read.
-    #[error("control connection with {peer}: the peer does not read, and more than {} MiB wait for it", QUEUED_MAX >> 20)]
+    #[error(
+        "control connection with {peer}: the peer does not read, and more than {} MiB are queued for it",
+        QUEUED_MAX >> 20
+    )]
     Unread {
         /// The address of the peer.
         peer: SocketAddr,
@@ -124,58 +127,62 @@ impl CloseReason {
         match self {
             Self::Unreachable { peer, errno } => match *errno {
                 Errno::CONNREFUSED => format!(
-                    "start the peer's engine, or see which port it listens on: nobody does on {}",
+                    "start the peer's engine, or check which port it listens on: port {} is closed",
                     peer.port()
                 ),
                 Errno::TIMEDOUT => {
                     format!(
-                        "see whether {} is up, and whether a firewall drops what goes to port {}",
+                        "check that {} is up, and that no firewall drops packets to port {}",
                         peer.ip(),
                         peer.port()
                     )
                 }
                 Errno::NETUNREACH | Errno::HOSTUNREACH => {
-                    format!("give this host a route to {}, as `ip route get {}` shows", peer.ip(), peer.ip())
+                    format!(
+                        "add a route to {}; `ip route get {}` shows the current one",
+                        peer.ip(),
+                        peer.ip()
+                    )
                 }
                 Errno::MFILE | Errno::NFILE => MORE_FILES.to_owned(),
-                _ => format!("see whether this host reaches {} at all", peer.ip()),
+                _ => format!("check that this host reaches {}", peer.ip()),
             },
             Self::NotUnderstood { error: WireError::Stranger, .. } => {
-                "see which program uses this address: it is not an engine's".to_owned()
+                "check which program uses this address: it is not an engine".to_owned()
             }
             Self::NotUnderstood { error: WireError::Version { .. }, .. } => {
                 "upgrade the older side".to_owned()
             }
             Self::NotUnderstood { .. } => {
-                "run the same release on both sides; if it does, this is a bug of one of them".to_owned()
-            }
-            Self::Ended { .. } => "see how the peer's process ended".to_owned(),
-            Self::Closed { errno: Errno::CONNRESET, .. } => {
-                "see whether the peer's process was killed, or its machine restarted".to_owned()
-            }
-            Self::Closed { .. } => "see whether the peer's machine and the way to it are up".to_owned(),
-            Self::TlsNotHere { .. } => {
-                "give this engine a certificate too (`Settings::tls`), or have the peer speak without"
+                "run the same release on both sides; if they already do, this is a bug in one of them"
                     .to_owned()
+            }
+            Self::Ended { .. } => "check how the peer's process ended".to_owned(),
+            Self::Closed { errno: Errno::CONNRESET, .. } => {
+                "check whether the peer's process was killed, or its host restarted".to_owned()
+            }
+            Self::Closed { .. } => "check that the peer's host and the network path to it are up".to_owned(),
+            Self::TlsNotHere { .. } => {
+                "configure TLS on this engine too (`Settings::tls`), or on neither side".to_owned()
             }
             #[cfg(feature = "tls")]
             Self::TlsNotThere { .. } => {
-                "give the peer's engine a certificate too (`Settings::tls`), or have this side speak without"
-                    .to_owned()
+                "configure TLS on the peer's engine too (`Settings::tls`), or on neither side".to_owned()
             }
             #[cfg(feature = "tls")]
             Self::Tls { fix, .. } => fix.clone(),
             Self::HandshakeTimedOut { .. } => {
-                "see whether the peer's process is stopped or busy, and whether it is an engine".to_owned()
+                "check that the peer is an engine, and that its process is neither stopped nor busy"
+                    .to_owned()
             }
-            Self::Unread { .. } => "see whether the peer's process is stopped".to_owned(),
+            Self::Unread { .. } => "check whether the peer's process is stopped".to_owned(),
         }
     }
 }
 
 /// The fix when descriptors have run out.
 pub(super) const MORE_FILES: &str =
-    "raise the limit of open files (`ulimit -n`): each peer needs one or more";
+    "raise the limit of open files (`ulimit -n`): each peer needs at least one";
 
 /// Returns the kernel's text for an error.
 pub(super) fn words(errno: Errno) -> String {

@@ -95,7 +95,7 @@ pub(crate) trait Awaited {
 /// A step of the machine has panicked, so no thread leads any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the engine has ended by a panic in one of its own steps: see the panic's message, and make a new engine"
+    "the engine has ended because one of its steps panicked: report the panic message, and open a new engine"
 )]
 pub(crate) struct LeaderPanicked;
 

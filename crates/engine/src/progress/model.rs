@@ -90,7 +90,7 @@ impl Drive for Machine {
         match command {
             Command::Answer(sender) => sender.send((), &mut self.wakers),
             Command::AskPeer(sender) => self.asked.push_back(sender),
-            Command::Panic => std::panic::resume_unwind(Box::new("as the model wants it")),
+            Command::Panic => std::panic::resume_unwind(Box::new("a panic of the model")),
         }
     }
 
@@ -352,7 +352,7 @@ fn a_panic_ends_every_wait() {
         other.join().unwrap();
         drop(panicked);
         let oneshot = engine.submit(Command::Answer);
-        assert_eq!(engine.wait(&oneshot), Ok(true), "it is ready, since it is broken");
+        assert_eq!(engine.wait(&oneshot), Ok(true), "the receiver of a closed channel is ready");
         assert_eq!(oneshot.take(), Some(Err(Closed)));
     });
 }

@@ -85,7 +85,7 @@ impl<T> Receiver<T> {
     ///
     /// # Panics
     ///
-    /// If the value was taken before.
+    /// Panics if the value was taken before.
     pub(crate) fn take(&self) -> Option<Result<T, Closed>> {
         if !self.is_ready() {
             return None;
@@ -95,7 +95,7 @@ impl<T> Receiver<T> {
             State::Sent(value) => Some(Ok(value)),
             State::Taken => {
                 drop(state);
-                panic!("it has ended, and its outcome was taken before");
+                panic!("the result was taken before");
             }
             _ => {
                 *state = State::Closed;

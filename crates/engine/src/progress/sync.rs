@@ -124,7 +124,7 @@ mod modelled {
     pub(crate) const LOOKS_BEFORE_PARKING: u32 = 0;
 
     pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-        mutex.lock().expect("nobody panics under it")
+        mutex.lock().expect("no thread panics under the lock")
     }
 
     /// Always `false`, because no waker in a model calls the engine.
@@ -149,6 +149,6 @@ mod modelled {
         guard: MutexGuard<'a, T>,
         _until: Option<Instant>,
     ) -> (MutexGuard<'a, T>, bool) {
-        (condition.wait(guard).expect("nobody panics under it"), false)
+        (condition.wait(guard).expect("no thread panics under the lock"), false)
     }
 }

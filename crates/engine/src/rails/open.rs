@@ -38,8 +38,11 @@ pub(crate) fn rails(settings: &Settings) -> Result<Vec<Box<dyn Rail>>, Error> {
     }
     if let Some(rail) = opened.iter().find(|rail| settings.require_rdma && !rail.properties().is_rdma) {
         let name = rail.properties().name.clone();
-        let cause = "no card moves the bytes there, and require_rdma asks for one";
-        tried.push((name, RailError::new("open a rail", cause, "name a card, or leave require_rdma out")));
+        let cause = "it is not an RDMA device, and `require_rdma` is set";
+        tried.push((
+            name,
+            RailError::new("open a rail", cause, "name an RDMA device, or do not set `require_rdma`"),
+        ));
         opened.clear();
     }
     if opened.is_empty() {
@@ -120,7 +123,11 @@ impl Chooser {
         let (provider, bind) = match name.split_once('@') {
             Some((provider, address)) => {
                 let bind = address.parse::<IpAddr>().map_err(|error| {
-                    RailError::new(format!("open {name}"), error.to_string(), "give an address behind the @")
+                    RailError::new(
+                        format!("open {name}"),
+                        error.to_string(),
+                        "write an IP address after the @",
+                    )
                 })?;
                 (provider, Some(bind))
             }

@@ -85,7 +85,7 @@ fn who_speaks_tls_and_who_does_not_both_say_so() {
         let connecting = caller.connect(address).unwrap().wait(SOON).unwrap_err();
         assert!(begun.elapsed() < Duration::from_secs(5));
         let accepting = called.accept().wait(A_WHILE).unwrap_err();
-        let (here, there) = ("the peer speaks TLS, and this side does not", "the peer does not");
+        let (here, there) = ("the peer uses TLS, this side does not", "the peer does not");
         let (by_caller, by_called) = if caller_is_secure { (there, here) } else { (here, there) };
         says(&connecting, by_caller, "Settings::tls");
         says(&accepting, by_called, "Settings::tls");
@@ -105,9 +105,9 @@ fn who_is_not_trusted_is_told_what_to_do() {
     let stranger = engine(&network, named("stranger").tls(tls(&theirs, &["127.0.0.1"])));
     let address = called.listen("127.0.0.1:0").unwrap();
     let error = stranger.connect(address).unwrap().wait(SOON).unwrap_err();
-    says(&error, "it comes from none of the roots that this side was given", "give this side the root");
+    says(&error, "no root of this side has issued it", "to the roots of this side");
     let error = called.accept().wait(A_WHILE).unwrap_err();
-    says(&error, "it comes from none of the roots that the peer was given", "give the peer the root");
+    says(&error, "no root of the peer has issued it", "to the roots of the peer");
     // The engine keeps accepting peers.
     let friend = engine(&network, named("friend").tls(tls(&ours, &[])));
     let friend_to_called = friend.connect(address).unwrap().wait(SOON).unwrap();
@@ -129,7 +129,7 @@ fn the_host_that_was_asked_for_is_the_name_that_is_checked() {
     }
     let address = std::net::ToSocketAddrs::to_socket_addrs(&("localhost", port)).unwrap().next().unwrap();
     let error = caller.connect(address).unwrap().wait(SOON).unwrap_err();
-    says(&error, &format!("it is for localhost, and not for {}", address.ip()), "Tls::server_name");
+    says(&error, &format!("it is for localhost, not for {}", address.ip()), "Tls::server_name");
     let expecting = tls(&authority, &[]).server_name("localhost").unwrap();
     let caller = engine(&network, named("caller").tls(expecting));
     caller.connect(address).unwrap().wait(SOON).unwrap();
@@ -150,7 +150,7 @@ fn a_plain_stream_of_an_engine_over_tls_is_made_secure() {
         let (mut accepting, mut connecting) =
             (called.accept_over(other).unwrap(), caller.connect_over(one).unwrap());
         for error in [connecting.wait(SOON).unwrap_err(), accepting.wait(SOON).unwrap_err()] {
-            says(&error, "speaks TLS, and", "Settings::tls");
+            says(&error, "uses TLS, ", "Settings::tls");
         }
     }
 }
@@ -217,7 +217,7 @@ fn files_that_are_of_no_use_are_told_by_name() {
     read("cert.pem", "key.pem", "roots.pem").unwrap();
     let wrong = [
         (read("none.pem", "key.pem", "roots.pem"), "none.pem", "no such file", "this user may read it"),
-        (read("text.pem", "key.pem", "roots.pem"), "text.pem", "no certificate in it", "`CERTIFICATE`"),
+        (read("text.pem", "key.pem", "roots.pem"), "text.pem", "no certificate", "`CERTIFICATE`"),
         (read("torn.pem", "key.pem", "roots.pem"), "torn.pem", "", "`CERTIFICATE`"),
         (
             read("cert.pem", "text.pem", "roots.pem"),
@@ -225,8 +225,8 @@ fn files_that_are_of_no_use_are_told_by_name() {
             "no unencrypted private key",
             "`PRIVATE KEY`",
         ),
-        (read("cert.pem", "key.pem", "key.pem"), "roots in", "no certificate in it", "`CERTIFICATE`"),
-        (read("cert.pem", "other.pem", "roots.pem"), "cert.pem", "", "the key that belongs"),
+        (read("cert.pem", "key.pem", "key.pem"), "roots in", "no certificate", "`CERTIFICATE`"),
+        (read("cert.pem", "other.pem", "roots.pem"), "cert.pem", "", "use the key of this certificate"),
     ];
     for (error, file, cause, fix) in wrong {
         let error = error.unwrap_err();

@@ -50,7 +50,7 @@ fn generations_agree_on_what_can_be_connected() {
 fn a_provider_that_proves_nothing_is_refused() {
     for name in ["shm", "udp;ofi_rxd"] {
         let error = FabricRail::open_named(name, None, &FabricSettings::default()).unwrap_err();
-        assert!(error.operation.contains(name) && error.cause.contains("dead key"), "{error:?}");
+        assert!(error.operation.contains(name) && error.cause.contains("ended keys"), "{error:?}");
         assert!(error.fix.contains("tcp"), "{error:?}");
     }
 }

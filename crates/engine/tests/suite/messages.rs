@@ -38,7 +38,7 @@ pub(crate) fn an_empty_one_and_the_longest_arrive_and_a_longer_one_is_refused(pr
     let refused = pair.a_to_b.send(vec![0; 4097]).wait(SOON);
     let refused = refused.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Argument);
-    assert_eq!(refused.to_string(), "a message of 4097 bytes, where 4096 are the most");
+    assert_eq!(refused.to_string(), "a message of 4097 bytes exceeds the maximum of 4096 bytes");
 }
 
 pub(crate) fn a_sender_waits_for_one_who_does_not_take_them(provider: &RailUnderTest) {

@@ -52,7 +52,7 @@ pub(crate) fn what_becomes_of_a_stream_is_told_to_its_own_side(provider: &RailUn
         let error = pending.wait(SOON).unwrap_err();
         assert!(begun.elapsed() < Duration::from_secs(2));
         assert!(error.to_string().contains(&address), "{error}");
-        let is_told = ["not a farreach engine", "this side speaks TLS, and the peer does not"];
+        let is_told = ["not a farreach engine", "this side uses TLS, the peer does not"];
         assert!(is_told.iter().any(|told| error.cause().contains(told)), "{error}");
         assert!(!error.fix().is_empty());
     }

@@ -1,4 +1,5 @@
-# The network and its Soft-RoCE devices. Documentation addresses (RFC 5737, RFC 3849): they can lead nowhere else.
+# The network and its Soft-RoCE devices. It uses documentation addresses (RFC 5737, RFC 3849), which
+# exist nowhere else.
 set -e
 ip link set lo up
 
@@ -7,7 +8,7 @@ network_end() {
     in_namespace=
     [ "$1" = - ] || in_namespace="ip netns exec $1"
     $in_namespace ip link set lo up
-    # Addresses are usable at once: nobody else is on this link.
+    # Addresses are usable at once, because there is no other host on this link.
     $in_namespace ip addr add "192.0.2.$3/24" dev "$2"
     $in_namespace ip addr add "2001:db8::$3/64" dev "$2" nodad
     $in_namespace ip link set "$2" up
@@ -21,8 +22,9 @@ one)
     network_end - v0 1 rxe0
     ;;
 two)
-    # The namespaces share the list of devices (`rdma system` says so), and only the own one has a network device and
-    # addresses. Exclusive lists would be nearer to two hosts, but moving a Soft-RoCE there crashes Linux 7.2.
+    # The namespaces share the list of devices (`rdma system` shows this), and each sees the network
+    # device and the addresses of its own device only. Exclusive lists would be closer to two hosts, but
+    # moving a Soft-RoCE device to a namespace crashes Linux 7.2.
     ip netns add a
     ip netns add b
     ip link add va netns a type veth peer name vb netns b

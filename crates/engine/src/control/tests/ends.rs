@@ -83,7 +83,7 @@ fn a_peer_that_does_not_read_is_given_up() {
     };
     assert!(sent > 16 << 20, "{sent}");
     assert!(
-        reason.to_string().ends_with("the peer does not read, and more than 16 MiB wait for it"),
+        reason.to_string().ends_with("the peer does not read, and more than 16 MiB are queued for it"),
         "{reason}"
     );
     assert_eq!(called.control.peer_addr(id), None);
@@ -174,8 +174,8 @@ fn a_handshake_that_takes_too_long_times_out() {
         let closed = side.events.iter().filter(|event| matches!(event, ControlEvent::Closed(..)));
         (closed.count() == 2).then(|| side.closed(called).unwrap())
     });
-    assert!(both.to_string().ends_with("the handshake was not done within 300ms"), "{both}");
-    assert!(both.fix().contains("stopped or busy"), "{}", both.fix());
+    assert!(both.to_string().ends_with("the handshake was not complete within 300ms"), "{both}");
+    assert!(both.fix().contains("neither stopped nor busy"), "{}", both.fix());
     assert_eq!(side.closed(from), None, "this one has");
     let mut bytes = Vec::new();
     farreach_proto::wire::encode(&Frame::Goodbye, &mut bytes).unwrap();

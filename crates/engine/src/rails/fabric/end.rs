@@ -25,8 +25,13 @@ impl End {
     pub(super) fn encode(&self) -> Result<Vec<u8>, RailError> {
         let encoded =
             Encoded { mark: MARK, format: &self.address.format().to_string(), address: self.address.bytes() };
-        postcard::to_allocvec(&encoded)
-            .map_err(|error| RailError::new("tell an end of a link", error.to_string(), "report this"))
+        postcard::to_allocvec(&encoded).map_err(|error| {
+            RailError::new(
+                "encode an end of a link",
+                error.to_string(),
+                "this is a bug in farreach: report it",
+            )
+        })
     }
 
     /// Decodes the peer's end. Its address must have this format.
@@ -39,16 +44,22 @@ impl End {
             )
         };
         let (encoded, rest): (Encoded<'_>, _) = postcard::take_from_bytes(bytes)
-            .map_err(|error| refused(format!("the peer's end cannot be read: {error}")))?;
+            .map_err(|error| refused(format!("the peer's end cannot be decoded: {error}")))?;
         if encoded.mark != MARK || !rest.is_empty() {
-            return Err(refused("the peer's end is of another kind or version".to_owned()));
+            return Err(refused("the peer's end has another kind or version".to_owned()));
         }
         if encoded.format != format.to_string() {
             let theirs: String = encoded.format.chars().take(40).collect();
-            return Err(refused(format!("the peer's address is {theirs}, and ours are {format}")));
+            return Err(refused(format!(
+                "the peer's address has the format {theirs}, this side has {format}"
+            )));
         }
         if encoded.address.len() > Address::BYTES_MAX {
-            return Err(refused(format!("the peer's address has {} bytes", encoded.address.len())));
+            return Err(refused(format!(
+                "the peer's address of {} bytes exceeds the maximum of {} bytes",
+                encoded.address.len(),
+                Address::BYTES_MAX
+            )));
         }
         Ok(Self { address: Address::new(format, encoded.address) })
     }

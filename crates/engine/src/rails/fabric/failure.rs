@@ -13,7 +13,7 @@ pub(super) fn of_error(operation: impl Into<String>, error: &fab::Error) -> Rail
 /// Converts a failed completion.
 #[cold]
 pub(super) fn of_failure(rail: &str, failure: &fab::Failure) -> RailError {
-    let operation = failure.operation.map_or_else(|| "something".to_owned(), |kind| kind.to_string());
+    let operation = failure.operation.map_or_else(|| "operation".to_owned(), |kind| kind.to_string());
     let cause = joined(failure.to_string(), failure.cause());
     let status = RailStatus::Completion(failure.errno.unsigned_abs());
     RailError::new(format!("{operation} over {rail}"), cause, failure.fix())

@@ -70,7 +70,7 @@ impl FabricRail {
     /// be opened.
     pub fn open(info: &Info, settings: &FabricSettings) -> Result<Self, RailError> {
         if let Some(cause) = unfit(&Profile::of(info), info.mr_mode()) {
-            let fix = "use tcp, or a card: `farreach devices` shows what there is";
+            let fix = "use tcp or a card; `farreach devices` lists the rails of this host";
             return Err(RailError::new(format!("open a rail over {}", info.provider()), cause, fix));
         }
         let refused = |error| failure::of_error(format!("open a rail over {}", info.provider()), &error);
@@ -102,14 +102,15 @@ impl FabricRail {
 /// Returns why a provider with this profile cannot be a rail, if it cannot.
 fn unfit(profile: &Profile, mr_mode: MrMode) -> Option<&'static str> {
     match (profile.keys_enforced, profile.close_stops_peers) {
-        (true, true) if profile.close_leaves_connections && mr_mode.intersects(MADE_ANEW) => Some(
-            "its domain is spent by a reset, and another one would not have the same registrations and keys",
-        ),
+        (true, true) if profile.close_leaves_connections && mr_mode.intersects(MADE_ANEW) => {
+            Some("a reset ends its domain, and a new domain would not keep registrations and keys")
+        }
         (true, true) => None,
         (false, _) => Some(
-            "it is not known to refuse a wrong or dead key, so a peer could reach what it was not granted",
+            "it is not known to refuse wrong or ended keys, so a peer could access memory that it was \
+             not granted",
         ),
-        (true, false) => Some("closing its endpoint is not known to stop what peers have begun"),
+        (true, false) => Some("closing its endpoint is not known to stop operations that peers have started"),
     }
 }
 

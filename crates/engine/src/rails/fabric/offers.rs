@@ -41,8 +41,8 @@ pub(super) fn best(name: &str, settings: &FabricSettings) -> Result<Info, RailEr
     offers.into_iter().next().ok_or_else(|| {
         RailError::new(
             format!("open a rail over {name}"),
-            "the library has offers by other names only",
-            "name the provider as `farreach devices` shows it",
+            "libfabric offers this provider only under other names",
+            "use the name that `farreach devices` lists",
         )
     })
 }

@@ -35,7 +35,7 @@ impl Resources {
                 let error = RailError::new(
                     format!("post over {}", self.properties.name),
                     why,
-                    "this is for the engine to keep to: report it",
+                    "this is a bug in farreach: report it",
                 );
                 return Err((Refusal::Never(error), buffers));
             }
@@ -79,10 +79,10 @@ impl Resources {
 fn why_down(link: Option<&mut Link>) -> RailError {
     let cause = match link {
         Some(Link::Failed(reason)) => return reason.clone(),
-        Some(Link::Open) => "it is not connected",
-        _ => "it was closed, or the rail was reset",
+        Some(Link::Open) => "the link is not connected",
+        _ => "the link was closed, or the rail was reset",
     };
-    RailError::new("post to a link", cause, "open a new link, and connect it")
+    RailError::new("post to a link", cause, "open and connect a new link")
 }
 
 /// Checks what the library does not check.
@@ -92,10 +92,10 @@ fn check(request: WorkRequest<'_>, buffers: &Buffers, message_max: usize) -> Res
         WorkRequest::WriteScattered { targets, .. } | WorkRequest::ReadGathered { targets }
             if targets.is_empty() || buffers.is_empty() =>
         {
-            Err("ranges without bytes, or bytes without ranges")
+            Err("a scattered operation has no remote segments, or no bytes")
         }
         // The peer's receive buffers are as long as the local ones.
-        WorkRequest::Send if buffers.len() > message_max => Err("a message that is longer than the longest"),
+        WorkRequest::Send if buffers.len() > message_max => Err("the message exceeds the maximum length"),
         _ => Ok(()),
     }
 }
@@ -134,8 +134,8 @@ fn to_library(
     })
 }
 
-const BAD_RANGE: &str = "a range without bytes, or more ranges than fit";
-const NOT_A_SLICE: &str = "an atomic operation into anything but one slice";
+const BAD_RANGE: &str = "a remote segment is empty, or there are too many of them";
+const NOT_A_SLICE: &str = "the buffer of an atomic operation is not one slice";
 
 #[inline]
 fn finish(request: TransmitRequest, immediate: Option<u32>, delivers: bool) -> TransmitRequest {

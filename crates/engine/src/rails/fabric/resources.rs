@@ -108,8 +108,8 @@ impl Resources {
     fn no_endpoint(&self) -> RailError {
         RailError::new(
             format!("use the rail {}", self.properties.name),
-            "it could not be opened anew after a reset",
-            "use the other rails, or open this one by itself",
+            "it could not be opened again after a reset",
+            "use the other rails, or open a new engine",
         )
     }
 
@@ -131,8 +131,8 @@ impl Resources {
                 Ok(())
             }
             Some(Link::Failed(reason)) => Err(reason.clone()),
-            Some(Link::Connected(_)) => Err(misuse("connect a link", "it is connected already")),
-            None => Err(misuse("connect a link", "there is none of this key, or not any more")),
+            Some(Link::Connected(_)) => Err(misuse("connect a link", "the link is already connected")),
+            None => Err(misuse("connect a link", "there is no such link, or it was closed")),
         }
     }
 
@@ -177,9 +177,9 @@ impl Resources {
     }
 
     fn was_reset(&self) -> RailError {
-        let operation = format!("a request over {}", self.properties.name);
-        let cause = "the rail was reset: whether it was done is not known";
-        RailError::new(operation, cause, "send it again, over a new link")
+        let operation = format!("work request over {}", self.properties.name);
+        let cause = "the rail was reset: it is unknown whether the operation took effect";
+        RailError::new(operation, cause, "post it again over a new link")
     }
 
     pub(super) fn register(&mut self, memory: &Memory) -> Result<(), RailError> {
@@ -198,7 +198,7 @@ impl Resources {
 
     pub(super) fn end_key(&mut self, key: KeyId) -> Result<(), RailError> {
         let Some(key) = self.keys.remove(&key.0) else {
-            return Err(misuse("end a key", "there is none of this name, or not any more"));
+            return Err(misuse("end a key", "there is no such key, or it has ended"));
         };
         self.held.unseen_bytes += key.remote().len() as usize;
         match key.end() {
@@ -335,5 +335,5 @@ fn access(rights: Rights) -> RemoteAccess {
 }
 
 fn misuse(operation: &str, cause: &str) -> RailError {
-    RailError::new(operation, cause, "use a name that this rail has given, and not taken back")
+    RailError::new(operation, cause, "use keys that this rail has returned, until they are closed or ended")
 }

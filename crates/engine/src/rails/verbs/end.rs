@@ -43,22 +43,22 @@ impl End {
     }
 
     pub(super) fn to_bytes(self) -> Vec<u8> {
-        postcard::to_allocvec(&self).expect("plain numbers can always be written")
+        postcard::to_allocvec(&self).expect("serializing integers into a vector does not fail")
     }
 
     /// Decodes the result of [`to_bytes`](Self::to_bytes), or returns what is wrong with it.
     pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self, &'static str> {
         let Ok((end, rest)) = postcard::take_from_bytes::<Self>(bytes) else {
-            return Err("it is too short, or of another version");
+            return Err("it is too short, or has another version");
         };
         if !rest.is_empty() {
-            return Err("it is too long, or of another version");
+            return Err("it is too long, or has another version");
         }
         if end.qp_num > NUMBER_MAX || end.psn > NUMBER_MAX {
-            return Err("its numbers have more than 24 bits");
+            return Err("its queue pair number or packet sequence number exceeds 24 bits");
         }
         if end.mtu().is_none() {
-            return Err("its MTU is none");
+            return Err("its MTU is not valid");
         }
         Ok(end)
     }

@@ -19,7 +19,7 @@ pub(super) fn operation(kind: WorkKind, rail: &str) -> String {
         WorkKind::Read => "read",
         WorkKind::FetchAdd => "fetch and add",
         WorkKind::CompareSwap => "compare and swap",
-        WorkKind::Recv => "what a peer has sent",
+        WorkKind::Recv => "receive",
         _ => "request",
     };
     format!("{what} over {rail}")
@@ -33,9 +33,9 @@ pub(super) fn first_failure(kind: WorkKind, rail: &str, failure: Failure) -> Rai
         // side without a completion error.
         return RailError::new(
             operation(kind, rail),
-            "the card had ended the link before: a peer asked for what its key does not allow, or sent a message that is too \
-             long",
-            "look at what the peer was told",
+            "the card had ended the link before: the peer used a key without the right to do so, or sent a \
+             message that is too long",
+            "read the error on the peer",
         );
     }
     RailError::new(operation(kind, rail), format!("{failure}: {}", failure.cause()), failure.fix())
@@ -45,18 +45,18 @@ pub(super) fn first_failure(kind: WorkKind, rail: &str, failure: Failure) -> Rai
 /// Returns the error of a request that the card flushed because its link had ended.
 #[cold]
 pub(super) fn given_up(kind: WorkKind, rail: &str, link: &RailError) -> RailError {
-    let cause = format!("given up when its link ended: {}", link.cause);
+    let cause = format!("flushed when its link ended: {}", link.cause);
     RailError::new(operation(kind, rail), cause, link.fix.clone())
 }
 
 /// Returns the error of a closed link.
 #[cold]
 pub(super) fn closed(rail: &str) -> RailError {
-    RailError::new(format!("link over {rail}"), "it was closed on this side", "open another link")
+    RailError::new(format!("link over {rail}"), "the link was closed on this side", "open another link")
 }
 
 /// Returns the error of a link that is not connected yet.
 #[cold]
 pub(super) fn not_connected(rail: &str) -> RailError {
-    RailError::new(format!("link over {rail}"), "its other end is not known yet", "connect it first")
+    RailError::new(format!("link over {rail}"), "the link is not connected yet", "connect it first")
 }

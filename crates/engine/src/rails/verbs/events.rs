@@ -27,7 +27,7 @@ impl VerbsRail {
             match self.events.get() {
                 Ok(Some(event)) => self.note(event),
                 Ok(None) => break,
-                Err(error) => return Err(told("ask for the card's events", &error)),
+                Err(error) => return Err(told("read the card's events", &error)),
             }
         }
         Ok(())
@@ -71,19 +71,17 @@ fn concerns(event: AsyncEvent, own_port: u8) -> Concerns {
 fn meaning(event: AsyncEvent) -> (&'static str, &'static str) {
     match event {
         AsyncEvent::QueuePair { kind: EventType::QpAccessError, .. } => {
-            ("a peer asked for what its key does not allow", "look at what the peer was told")
+            ("the peer used a key without the right to do so", "read the error on the peer")
         }
-        AsyncEvent::QueuePair { .. } => {
-            ("the card has ended the link", "look into dmesg, and open another link")
-        }
+        AsyncEvent::QueuePair { .. } => ("the card has ended the link", "check dmesg, and open another link"),
         AsyncEvent::Port { .. } => (
-            "the port does not carry data any more",
-            "look at the cable, the switch, and whether its net device is up: ip link",
+            "the port is no longer active",
+            "check the cable, the switch, and that its net device is up (`ip link`)",
         ),
         AsyncEvent::Device { .. } => {
-            ("the card has failed, or is being removed", "list the devices again, and look into dmesg")
+            ("the card has failed, or is being removed", "list the devices again, and check dmesg")
         }
-        _ => ("a queue that all links share has failed", "open the rail anew, and look into dmesg"),
+        _ => ("a queue that all links share has failed", "open a new engine, and check dmesg"),
     }
 }
 

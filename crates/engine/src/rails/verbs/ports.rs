@@ -70,7 +70,11 @@ pub fn rails_named(name: &str, settings: &VerbsSettings) -> Result<Vec<VerbsPort
         let number = port.parse::<usize>().ok().filter(|number| (1..=found.len()).contains(number));
         let Some(number) = number else {
             let cause = format!("{} has ports 1 to {}", device.name(), found.len());
-            return Err(RailError::new(operation, cause, "name one of them, or none"));
+            return Err(RailError::new(
+                operation,
+                cause,
+                "use one of these numbers, or the device name alone",
+            ));
         };
         found = vec![found.swap_remove(number - 1)];
     }
@@ -84,13 +88,13 @@ pub fn rails_named(name: &str, settings: &VerbsSettings) -> Result<Vec<VerbsPort
 fn missing(operation: String, devices: &DeviceList) -> RailError {
     let names: Vec<_> = devices.iter().map(Device::name).collect();
     if !names.is_empty() {
-        let cause = format!("there is no device of that name; there are {}", names.join(", "));
-        return RailError::new(operation, cause, "name one of them");
+        let cause = format!("there is no device of this name; the devices are {}", names.join(", "));
+        return RailError::new(operation, cause, "use one of these names");
     }
     let survey = system::survey();
     match survey.obstacles().first() {
         Some(obstacle) => RailError::new(operation, obstacle.to_string(), obstacle.fix()),
-        None => RailError::new(operation, "there is no RDMA device", "look at: rdma link"),
+        None => RailError::new(operation, "there is no RDMA device", "check `rdma link`"),
     }
 }
 
@@ -99,9 +103,8 @@ fn missing(operation: String, devices: &DeviceList) -> RailError {
 fn ports(device: &Device, settings: &VerbsSettings) -> Vec<Result<VerbsPort, RailError>> {
     let operation = format!("open {}", device.name());
     if device.transport() != Transport::InfiniBand {
-        let cause =
-            format!("it speaks {}, and links are made over InfiniBand and RoCE only", device.transport());
-        return vec![Err(RailError::new(operation, cause, "use it by libfabric"))];
+        let cause = format!("its transport is {}; links need InfiniBand or RoCE", device.transport());
+        return vec![Err(RailError::new(operation, cause, "use it through libfabric"))];
     }
     let opened = device.open().and_then(|context| {
         // Port numbers have one byte.
@@ -138,7 +141,7 @@ pub(super) fn inactive(operation: String, port: u8, attributes: &PortAttributes)
         RailError::new(
             operation,
             format!("port {port} is {}, {}", attributes.state, attributes.physical_state),
-            "set its net device up, or connect the cable; on InfiniBand, see that a subnet manager runs",
+            "set its net device up, or connect the cable; on InfiniBand, check that a subnet manager runs",
         )
     })
 }

@@ -18,11 +18,11 @@ pub(super) fn to_card(
         | WorkRequest::CompareSwap { target, .. } => target,
         WorkRequest::Send => return Ok(SendRequest::send(buffers)),
         WorkRequest::WriteScattered { .. } | WorkRequest::ReadGathered { .. } => {
-            return Err((never("a card takes one range of the peer's memory in an operation"), buffers));
+            return Err((never("a verbs operation accesses only one remote segment"), buffers));
         }
     };
     let Ok(key) = u32::try_from(target.key) else {
-        return Err((never("a key with more than 32 bits is no card's"), buffers));
+        return Err((never("the remote key has more than 32 bits"), buffers));
     };
     let remote = RemoteRange::new(target.address, target.len, RemoteKey(key));
     Ok(match request {
@@ -40,11 +40,11 @@ pub(super) fn to_card(
 
 /// Returns the slice for the old value of an atomic.
 fn answer(into: Buffers) -> Result<Slice, (RailError, Buffers)> {
-    into.into_slice().map_err(|other| (never("the old value of an atomic goes to one slice"), other))
+    into.into_slice().map_err(|other| (never("the buffer of an atomic operation is not one slice"), other))
 }
 
 /// Returns the error of a request that no card supports.
 #[cold]
 pub(super) fn never(cause: impl Into<String>) -> RailError {
-    RailError::new("post a request", cause, "ask the rail's properties what it does")
+    RailError::new("post a work request", cause, "check the limits in the properties of the rail")
 }

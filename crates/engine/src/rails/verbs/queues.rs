@@ -85,8 +85,11 @@ impl Queues {
         let links_max = self.plan.links_of(index).ok_or_else(|| {
             let Plan { window, receives, depth_max, .. } = self.plan;
             RailError::new(
-                format!("completion queue of {name}"),
-                format!("it holds {depth_max} completions, and {window} of one link with {receives} of receives are more"),
+                format!("create a completion queue on {name}"),
+                format!(
+                    "the card's limit of {depth_max} completions is less than {window} for one link \
+                         and {receives} for receives"
+                ),
                 "choose a smaller window, or fewer receives",
             )
         })?;
@@ -95,7 +98,7 @@ impl Queues {
             .vector(index as u32 % vectors)
             .channel(&self.channel)
             .build(&self.context)
-            .map_err(|error| told(format!("completion queue {} of {name}", index + 1), &error))?;
+            .map_err(|error| told(format!("create completion queue {} on {name}", index + 1), &error))?;
         self.all.push(Queue { cq, links: 0, links_max });
         Ok(index)
     }
@@ -150,7 +153,7 @@ impl Queues {
     /// Requests a notification for the next completion. Returns `false` if there are completions
     /// already.
     pub(super) fn arm(&mut self) -> Result<bool, RailError> {
-        let failed = |error| told("sleep until a completion", &error);
+        let failed = |error| told("request a completion notification", &error);
         // Consumes the events of earlier requests: each has ended a sleep, or arrived while no
         // thread slept.
         while self.channel.get_event().map_err(failed)?.is_some() {}

@@ -49,17 +49,17 @@ impl Rail for VerbsRail {
         let rail = &self.account.rail;
         let operation = format!("connect a link over {rail}");
         let wrong = |cause: &str| {
-            let cause = format!("the peer's end makes no sense: {cause}");
-            RailError::new(operation.clone(), cause, "use the same release on both sides")
+            let cause = format!("the peer's end is not valid: {cause}");
+            RailError::new(operation.clone(), cause, "run the same release on both sides")
         };
         let end = End::from_bytes(peer_end).map_err(wrong)?;
-        let peer = end.address().ok_or_else(|| wrong("its MTU is none"))?;
+        let peer = end.address().ok_or_else(|| wrong("its MTU is not valid"))?;
         let link = self.account.links.get_mut(link).ok_or_else(|| closed(rail))?;
         match &link.state {
             LinkState::Made => {}
             LinkState::Ended(reason) => return Err(reason.clone()),
             LinkState::Connected => {
-                return Err(RailError::new(operation, "it is connected already", "open another link"));
+                return Err(RailError::new(operation, "the link is already connected", "open another link"));
             }
         }
         link.qp.connect(&self.parameters, &link.own, &peer).map_err(|error| told(operation, &error))?;
@@ -91,7 +91,7 @@ impl Rail for VerbsRail {
         let key = self
             .pd
             .expose_also(memory, access(rights))
-            .map_err(|error| self.failed("make a key to memory", &error))?;
+            .map_err(|error| self.failed("create a key", &error))?;
         self.exposures_made += 1;
         let (id, remote) = (self.exposures_made, key.remote());
         self.keys.insert(id, key);
@@ -123,7 +123,7 @@ impl Rail for VerbsRail {
             _ => usize::try_from(self.properties.limits.bytes).unwrap_or(usize::MAX),
         };
         if len > len_max {
-            let error = never(format!("{len} bytes, where {len_max} are the most"));
+            let error = never(format!("{len} bytes exceed the maximum of {len_max}"));
             return Err((Refusal::Never(error), buffers));
         }
         let request = match to_card(request, buffers) {
@@ -184,7 +184,7 @@ impl VerbsRail {
             return Err((Refusal::Full, request.into_buffers()));
         }
         let cause = RailError::new(
-            format!("post a request over {}", self.account.rail),
+            format!("post a work request over {}", self.account.rail),
             reason.to_string(),
             reason.fix(),
         );

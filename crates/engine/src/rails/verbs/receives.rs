@@ -40,8 +40,9 @@ impl Receives {
     }
 
     pub(super) fn new(pd: &ProtectionDomain, count: u32, message_max: usize) -> Result<Self, RailError> {
-        let failed =
-            |error| told(format!("shared receive queue of {}", pd.context().device().name()), &error);
+        let failed = |error| {
+            told(format!("create a shared receive queue on {}", pd.context().device().name()), &error)
+        };
         let srq = pd.create_srq(Self::depth(count), 1).map_err(failed)?;
         let mut ready = Vec::with_capacity(AT_ONCE.max(count as usize));
         ready.extend(buffers(pd, count, message_max)?.into_iter().map(RecvRequest::new));
@@ -68,7 +69,7 @@ impl Receives {
         }
         self.srq
             .post_recv_list(&mut self.ready)
-            .map_err(|refusal| RailError::new("room for what peers send", refusal.to_string(), refusal.fix()))
+            .map_err(|refusal| RailError::new("post receive buffers", refusal.to_string(), refusal.fix()))
     }
 
     /// Posts a spare buffer for a link that has ended and may have kept one.
@@ -98,6 +99,6 @@ impl Receives {
 /// Allocates buffers, all in one allocation.
 fn buffers(pd: &ProtectionDomain, count: u32, len: usize) -> Result<Vec<Slice>, RailError> {
     let bytes = len.saturating_mul(count as usize).max(1);
-    let mut whole = pd.allocate(bytes).map_err(|error| told("memory for what peers send", &error))?;
+    let mut whole = pd.allocate(bytes).map_err(|error| told("allocate receive buffers", &error))?;
     Ok((0..count).map(|_| whole.split_to(len)).collect())
 }

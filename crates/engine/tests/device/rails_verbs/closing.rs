@@ -46,7 +46,7 @@ fn a_link_that_is_closed_gives_every_buffer_back_with_the_next_poll() {
                 assert_eq!(*done.buffers.into_slice().unwrap(), *pattern(tag as u8, 5000));
                 if let Err(reason) = done.outcome {
                     failed += 1;
-                    assert!(reason.cause.contains("it was closed on this side"), "{reason}");
+                    assert!(reason.cause.contains("the link was closed on this side"), "{reason}");
                 }
             }
             assert_eq!(pair.a.rail.given_up(), failed);
@@ -140,7 +140,7 @@ fn a_dead_key_fails_at_its_sender_and_nothing_lands() {
         assert_eq!(*first.buffers.into_slice().unwrap(), *pattern(6, 64));
         let second = pair.done();
         let reason = second.outcome.unwrap_err();
-        assert!(reason.cause.starts_with("given up when its link ended"), "{reason}");
+        assert!(reason.cause.starts_with("flushed when its link ended"), "{reason}");
         assert!(
             reason.cause.contains("the peer's key is wrong or revoked"),
             "the first failure is the cause: {reason}"

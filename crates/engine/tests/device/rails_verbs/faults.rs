@@ -32,7 +32,7 @@ fn a_peer_that_is_gone_is_told_of_in_about_two_seconds_and_the_rest_is_counted()
         for tag in 1..5 {
             let done = pair.done();
             assert_eq!(done.tag, tag);
-            assert!(done.outcome.unwrap_err().cause.starts_with("given up"));
+            assert!(done.outcome.unwrap_err().cause.starts_with("flushed"));
             assert_eq!(*done.buffers.into_slice().unwrap(), *pattern(tag as u8, 64));
         }
         assert_eq!((pair.a.rail.given_up(), pair.a.rail.in_flight()), (4, 0));
@@ -90,13 +90,15 @@ fn a_port_that_goes_down_ends_every_link_over_it() {
         let mut ended = Vec::new();
         for _ in 0..2 {
             let (link, reason) = pair.until("end of a link", |pair| pair.a.told.links_down.pop_front());
-            assert!(reason.cause.contains("does not carry data"), "{reason}");
+            assert!(reason.cause.contains("no longer active"), "{reason}");
             ended.push(link);
         }
         ended.sort_unstable();
         assert_eq!(ended, [pair.a.link, other.0]);
         let refused = pair.a.refused(tell(1));
-        assert!(matches!(&refused.reason, Refusal::LinkDown(reason) if reason.cause.contains("carry data")));
+        assert!(
+            matches!(&refused.reason, Refusal::LinkDown(reason) if reason.cause.contains("no longer active"))
+        );
         pair.until("end of both at b", |pair| (pair.b.told.links_down.len() == 2).then_some(()));
         drop(link);
         for (at_a, at_b) in [(pair.a.link, pair.b.link), other] {

@@ -33,11 +33,11 @@ fn says(reason: &CloseReason, cause: &str, fix: &str) {
 fn a_side_without_tls_and_one_with_it_both_say_which() {
     let (tls, _) = friends();
     let (plain, secure) = refused(RecordLayer::Plain, Some(tls.clone()));
-    says(&plain, "the peer speaks TLS, and this side does not", "Settings::tls");
-    says(&secure, "this side speaks TLS, and the peer does not", "Settings::tls");
+    says(&plain, "the peer uses TLS, this side does not", "Settings::tls");
+    says(&secure, "this side uses TLS, the peer does not", "Settings::tls");
     let (secure, plain) = refused(to_loopback(&tls), None);
-    says(&plain, "the peer speaks TLS, and this side does not", "Settings::tls");
-    says(&secure, "this side speaks TLS, and the peer does not", "Settings::tls");
+    says(&plain, "the peer uses TLS, this side does not", "Settings::tls");
+    says(&secure, "this side uses TLS, the peer does not", "Settings::tls");
 }
 
 #[test]
@@ -49,11 +49,19 @@ fn a_certificate_of_an_unknown_authority_is_refused_by_either_side() {
         Tls::from_pem(TlsParts { certificate: &shown.certificate, key: &shown.key, roots: &both }).unwrap()
     };
     let (caller, called) = refused(to_loopback(&tls(&mine, &ours)), Some(trusting(&yours)));
-    says(&caller, "certificate is refused: it comes from none of the roots", "give this side the root");
-    says(&called, "the peer refuses this side's certificate: it comes from none", "give the peer the root");
+    says(&caller, "certificate is refused: no root of this side has issued it", "to the roots of this side");
+    says(
+        &called,
+        "the peer refuses this side's certificate: no root of the peer",
+        "to the roots of the peer",
+    );
     let (caller, called) = refused(to_loopback(&trusting(&mine)), Some(tls(&yours, &theirs)));
-    says(&caller, "the peer refuses this side's certificate: it comes from none", "give the peer the root");
-    says(&called, "certificate is refused: it comes from none of the roots", "give this side the root");
+    says(
+        &caller,
+        "the peer refuses this side's certificate: no root of the peer",
+        "to the roots of the peer",
+    );
+    says(&called, "certificate is refused: no root of this side has issued it", "to the roots of this side");
 }
 
 #[test]
@@ -61,11 +69,11 @@ fn an_authority_that_was_made_anew_is_another_one() {
     let (old, new) = (Authority::new("the house"), Authority::new("the house"));
     let here = tls(&old.certify(&["127.0.0.1"]), &new);
     let (caller, called) = refused(to_loopback(&here), Some(here.clone()));
-    says(&caller, "certificate is refused: its signature is not by the root of that name", "made anew");
+    says(&caller, "certificate is refused: its signature does not match the key", "created again");
     says(
         &called,
-        "the peer refuses this side's certificate: the peer does not say why",
-        "what the peer says",
+        "the peer refuses this side's certificate: the peer reports no cause",
+        "the error on the peer",
     );
 }
 
@@ -94,8 +102,8 @@ fn a_certificate_for_another_name_is_refused_by_who_connects() {
     let here = tls(&authority.certify(&["127.0.0.1"]), &authority);
     let there = tls(&authority.certify(&["storage-7", "storage-8"]), &authority);
     let (caller, called) = refused(to_loopback(&here), Some(there.clone()));
-    says(&caller, "it is for storage-7, storage-8, and not for 127.0.0.1", "Tls::server_name");
-    says(&called, "it is for another name than the peer expects", "by which name");
+    says(&caller, "it is for storage-7, storage-8, not for 127.0.0.1", "Tls::server_name");
+    says(&called, "the peer expects another name", "that the peer connects to");
     let knowing = here.server_name("storage-8").unwrap();
     let (mut called, address) = listening_over(there);
     let mut caller = Side::new();
@@ -109,8 +117,8 @@ fn a_certificate_for_another_use_is_refused() {
     let both = tls(&authority.certify(&["127.0.0.1"]), &authority);
     let server = tls(&authority.certify_server(&["127.0.0.1"]), &authority);
     let (caller, called) = refused(to_loopback(&server), Some(both));
-    says(&caller, "it may not be used for this", "extended key usage");
-    says(&called, "it may not be used for this", "extended key usage");
+    says(&caller, "its extended key usage does not allow this use", "extended key usage");
+    says(&called, "its extended key usage does not allow this use", "extended key usage");
 }
 
 /// A peer that uses TLS correctly and has no certificate.
@@ -131,8 +139,8 @@ fn who_shows_no_certificate_is_refused() {
     let name = "127.0.0.1".try_into().unwrap();
     let session = rustls::ClientConnection::new(config.into(), name).unwrap();
     let (caller, called) = refused(record_layer(session), Some(there));
-    says(&caller, "the peer refuses this side's certificate: there is none", "give this side one");
-    says(&called, "the peer shows no certificate", "give the peer's engine one");
+    says(&caller, "the peer refuses this side's certificate: this side presents none", "on this side");
+    says(&called, "the peer presents no certificate", "on the peer's engine");
 }
 
 /// Both sides trust each other, and one of them sends another protocol inside TLS.

@@ -43,7 +43,7 @@ fn who_stops_in_the_middle_of_the_handshake_is_given_up() {
         let begun = Instant::now();
         let reason = called.until(|side| side.any_closed());
         assert!(begun.elapsed() < Duration::from_secs(5) && begun.elapsed() > Duration::from_millis(200));
-        assert!(reason.to_string().ends_with("the handshake was not done within 300ms"), "{reason}");
+        assert!(reason.to_string().ends_with("the handshake was not complete within 300ms"), "{reason}");
         assert!(called.accepted().is_none(), "it is nobody");
         assert!(called.control.connections.is_empty());
         // The peer sees the end of its connection.
@@ -77,7 +77,7 @@ fn a_caller_gives_up_who_stops_in_the_middle_of_the_handshake() {
             peer.write_all(&flight[..flight.len() / 2]).unwrap();
         }
         let reason = caller.until_closed(id);
-        assert!(reason.to_string().ends_with("the handshake was not done within 300ms"), "{reason}");
+        assert!(reason.to_string().ends_with("the handshake was not complete within 300ms"), "{reason}");
         assert!(!reason.fix().is_empty());
     }
 }
