@@ -21,6 +21,7 @@ static const char USAGE[] =
 	"  --completed      with a completion of its own, where the bytes could be copied at once\n"
 	"cost   operations of one page in batches of 16, to be counted under callgrind\n"
 	"  --count N        operations; --page BYTES\n"
+	"  --idle N         polls that find nothing, at the end (0)\n"
 	"  --plain          by fi_write, without a structure\n"
 	"all\n"
 	"  --wait spin|sleep    look all the time (this), or sleep where the provider can wake us\n";
@@ -65,6 +66,7 @@ static const struct option OPTIONS[] = {
 	{"region", required_argument, NULL, 'r'},   {"pages", required_argument, NULL, 'n'},
 	{"window", required_argument, NULL, 'w'},   {"each", required_argument, NULL, 'e'},
 	{"rounds", required_argument, NULL, 'R'},   {"count", required_argument, NULL, 'c'},
+	{"idle", required_argument, NULL, 'i'},
 	{"by", required_argument, NULL, 'b'},       {"completed", no_argument, NULL, 'C'},
 	{"plain", no_argument, NULL, 'P'},          {"wait", required_argument, NULL, 'W'},
 	{"target", no_argument, NULL, 'T'},         {NULL, 0, NULL, 0},
@@ -81,6 +83,7 @@ static void take(struct settings *settings, int option)
 	case 'e': settings->each = number(optarg); break;
 	case 'R': settings->rounds = number(optarg); break;
 	case 'c': settings->count = number(optarg); break;
+	case 'i': settings->idle = number(optarg); break;
 	case 'b': settings->is_message = is_second(optarg, "write", "message"); break;
 	case 'C': settings->is_completed = true; break;
 	case 'P': settings->is_plain = true; break;

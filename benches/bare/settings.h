@@ -21,6 +21,7 @@ struct settings {
 	uint64_t rounds;
 	/* ping, cost */
 	uint64_t count;
+	uint64_t idle;
 	bool is_message;
 	bool is_completed;
 	bool is_plain;

@@ -35,6 +35,9 @@ struct Args {
     /// Operations.
     #[arg(long, default_value_t = 1600)]
     count: usize,
+    /// Polls that find nothing, at the end.
+    #[arg(long, default_value_t = 0)]
+    idle: usize,
     /// Bytes of a page.
     #[arg(long, default_value_t = 4096)]
     page: usize,
@@ -137,17 +140,28 @@ impl Side {
         let request = |(slice, tag)| TransmitRequest::write(slice, &peer, place).tag(tag);
         // They connect, and are in flight, before anything is counted.
         let mut refused: Vec<_> = slices.zip(0..).map(request).collect();
-        let (mut poller, mut done) = (self.cq.poller(), 0);
+        let (mut poller, mut done, mut polls) = (self.cq.poller(), 0, 0);
         while done < args.count {
             let before = done;
+            polls += 1;
             let written = rewrite(&mut self.endpoint, &mut poller, (&peer, place), &mut refused);
             done += written.ok_or("an operation failed")?;
             if done == before || !refused.is_empty() {
                 post_refused(&mut self.endpoint, &mut refused)?;
             }
         }
+        // The number of polls of a run depends on the load of the machine. Polls that find nothing
+        // tell the cost of one.
+        let mut in_flight = OPERATIONS - refused.len();
+        while in_flight > 0 {
+            in_flight -= poller.poll()?.count();
+        }
+        for _ in 0..args.idle {
+            polls += 1;
+            rewrite(&mut self.endpoint, &mut poller, (&peer, place), &mut refused).ok_or("a poll failed")?;
+        }
         println!(
-            "{{\"program\":\"fabric\",\"test\":\"cost\",\"provider\":\"{}\",\"count\":{done}}}",
+            "{{\"program\":\"fabric\",\"test\":\"cost\",\"provider\":\"{}\",\"count\":{done},\"polls\":{polls}}}",
             self.domain.info().provider()
         );
         writeln!(to_other)?;

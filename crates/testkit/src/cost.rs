@@ -26,35 +26,46 @@ impl Counted {
     }
 
     /// Returns the instructions of a run with these additional arguments.
-    pub fn instructions(&self, more: &[&str]) -> u64 {
+    pub fn instructions(&self, more: &[&str]) -> Count {
         let file = file("callgrind");
         let mut words =
             vec!["--tool=callgrind".to_owned(), format!("--callgrind-out-file={}", file.display())];
         words.extend(self.function.as_ref().map(|function| format!("--toggle-collect={function}")));
-        self.run("valgrind", &words, more);
+        let stdout = self.run("valgrind", &words, more);
         let text = fs::read_to_string(file).expect("callgrind writes its counts");
         let total =
             text.lines().find_map(|line| line.strip_prefix("summary: ")).expect("a line with the sum");
-        total.trim().parse().expect("a number")
+        Count { total: total.trim().parse().expect("a number"), stdout }
     }
 
     /// Returns the system calls of its first thread in a run with these additional arguments,
     /// except pauses.
-    pub fn system_calls(&self, more: &[&str]) -> u64 {
+    pub fn system_calls(&self, more: &[&str]) -> Count {
         let file = file("strace");
         let words = ["-c", "-e", "trace=!clock_nanosleep", "-o", &file.display().to_string()];
-        self.run("strace", &words.map(str::to_owned), more);
+        let stdout = self.run("strace", &words.map(str::to_owned), more);
         let text = fs::read_to_string(file).expect("strace writes its counts");
         let total = text.lines().find(|line| line.ends_with(" total")).expect("a line with the sum");
-        total.split_whitespace().nth(3).and_then(|count| count.parse().ok()).expect("a number")
+        let total = total.split_whitespace().nth(3).and_then(|count| count.parse().ok());
+        Count { total: total.expect("a number"), stdout }
     }
 
-    fn run(&self, counter: &str, words: &[String], more: &[&str]) {
+    fn run(&self, counter: &str, words: &[String], more: &[&str]) -> String {
         let mut command = Command::new(counter);
         command.args(words).arg(&self.path).args(&self.words).args(more);
         let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("the programs print text")
     }
+}
+
+/// The result of a run.
+#[derive(Debug)]
+pub struct Count {
+    /// Instructions or system calls.
+    pub total: u64,
+    /// The output of the program.
+    pub stdout: String,
 }
 
 /// Prints a result to stderr directly, because println is captured for tests that pass.

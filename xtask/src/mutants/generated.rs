@@ -72,6 +72,9 @@ const HELD_HEADER: &str = "\
 /// Runs the mutants: all, or the parts whose files have changed.
 pub(super) fn execute(only_changed: bool, record: bool, only: Option<&str>) -> Result<()> {
     let repository = paths::repository();
+    // Asked at once: another task may build this program anew in the meantime, and Linux then names
+    // a file that was deleted.
+    let xtask = std::env::current_exe().context("the path of this program is unknown")?;
     let reasons = Reasons::read(repository)?;
     let mut held = Held::open(repository, HELD, HELD_HEADER);
     for part in PARTS {
@@ -89,7 +92,7 @@ pub(super) fn execute(only_changed: bool, record: bool, only: Option<&str>) -> R
         let mut line = found.to_line();
         let left_to_guest = reasons.left_to_guest(part.package);
         if !left_to_guest.is_empty() {
-            let found = part.run(&Where::InGuest(&left_to_guest))?;
+            let found = part.run(&Where::InGuest(&left_to_guest, &xtask))?;
             let survived: Vec<_> = found.survived.iter().map(String::as_str).collect();
             ensure!(
                 survived.is_empty(),
@@ -111,8 +114,8 @@ pub(super) fn execute(only_changed: bool, record: bool, only: Option<&str>) -> R
 enum Where<'a> {
     /// Unit tests on this machine, with all mutants.
     Here,
-    /// Device tests in a guest, with these mutants.
-    InGuest(&'a [&'a str]),
+    /// Device tests in a guest, with these mutants. This program starts the guest.
+    InGuest(&'a [&'a str], &'a Path),
 }
 
 impl Part {
@@ -138,14 +141,13 @@ impl Part {
                 // these files.
                 cargo.args(["--", "--skip", "in_every_order_of_dropping"]);
             }
-            Where::InGuest(mutants) => {
+            Where::InGuest(mutants, xtask) => {
                 for mutant in *mutants {
                     cargo.arg("--re").arg(pattern_of(mutant));
                 }
                 // The guest sees the repository and its build, so the changed copies are there.
                 let copies = folder.join("copies");
                 fs::create_dir_all(&copies)?;
-                let xtask = std::env::current_exe().context("the path of this program is unknown")?;
                 let runner = format!("{} vm run --quiet --numa 2 --hugepages 64 --", xtask.display());
                 cargo.env("TMPDIR", copies).env(RUNNER, runner);
                 cargo.args(["--timeout", "600", "--", "--test", "device", "--", "--ignored"]);

@@ -5,7 +5,7 @@
 //! same in C with one page per operation. The difference of two runs of different length removes
 //! what both have in common, from the loader to the last drop. Waiting is counted too.
 
-use farreach_testkit::cost::{Counted, bare_program, dist_example, tell};
+use farreach_testkit::cost::{Count, Counted, bare_program, dist_example, tell};
 
 /// The limit of instructions per page above the C program. It is 650 at most; the goal is 200, and
 /// ARCHITECTURE.md explains the difference.
@@ -41,7 +41,8 @@ fn both() -> [Counted; 2] {
     [bare_program(), dist_example("farreach", "paged")].map(|program| Counted::new(program, &["write"]))
 }
 
-fn per_page(program: &Counted, count: fn(&Counted, &[&str]) -> u64) -> f64 {
-    let of = |rounds: u32| count(program, &["--provider", "tcp", "--rounds", &rounds.to_string()]) as f64;
+fn per_page(program: &Counted, count: fn(&Counted, &[&str]) -> Count) -> f64 {
+    let of =
+        |rounds: u32| count(program, &["--provider", "tcp", "--rounds", &rounds.to_string()]).total as f64;
     (of(LONG) - of(SHORT)) / f64::from(LONG - SHORT) / PAGES
 }

@@ -3,16 +3,26 @@
 //! Counted over the example `fabric_cost`, built as packages are, and over
 //! `benches/bare/paged cost`, which does the same in C. Each is run with two lengths: the common
 //! part, from the loader to the last drop, cancels out.
+//!
+//! How many completions a poll takes, and how many polls find nothing, depends on the load of the
+//! machine. So the cost of a poll is counted by itself, in a run with more polls that find nothing,
+//! and a write is given the cost that it has if every poll takes a whole batch.
 
-use farreach_testkit::cost::{Counted, bare_program, dist_example, tell};
+use farreach_testkit::cost::{Count, Counted, bare_program, dist_example, tell};
 
-/// The maximum number of instructions of a posted and completed write above those in C. It is 70;
-/// the goal is 50, and ARCHITECTURE.md explains the difference.
-const MOST_ABOVE_BARE: f64 = 75.0;
+/// The maximum number of instructions of a posted and completed write above those in C. It is 78 to
+/// 81; the goal is 50, and ARCHITECTURE.md explains the difference.
+const MOST_ABOVE_BARE: f64 = 85.0;
 
 /// The number of writes of a short run, and of a long one: both are batches of 16.
 const SHORT: u32 = 1_600;
 const LONG: u32 = 33_600;
+
+/// The number of writes of a batch.
+const BATCH: f64 = 16.0;
+
+/// Additional polls that find nothing: more than a run has otherwise.
+const IDLE: &str = "32000";
 
 /// The function that writes, in both programs. Connecting, which takes a variable time, is not
 /// counted.
@@ -44,20 +54,8 @@ fn a_write_makes_no_further_system_call() {
     }
 }
 
-/// The number of counts. Polls that find nothing count, too, and their number varies on a busy
-/// machine: the lowest counts are those of the work.
-const TRIES: u32 = 3;
-
 fn compare_instructions(provider: &str) {
-    let mut least = [f64::INFINITY; 2];
-    for _ in 0..TRIES {
-        let counted = both().map(|it| per_write(&it, provider, Counted::instructions));
-        least = [least[0].min(counted[0]), least[1].min(counted[1])];
-        if least[1] - least[0] <= MOST_ABOVE_BARE {
-            break;
-        }
-    }
-    let [bare, fabric] = least;
+    let [bare, fabric] = both().map(|it| per_write(&it, provider, Counted::instructions));
     let more = fabric - bare;
     let told = format!(
         "a write over {provider}, posted and completed: {bare:.1} instructions in C, {fabric:.1} by the safe API, {more:.1} more\n"
@@ -73,7 +71,31 @@ fn both() -> [Counted; 2] {
     [Counted::new(bare_program(), &["cost"]), Counted::new(fabric, &[])].map(|it| it.within(COUNTED))
 }
 
-fn per_write(program: &Counted, provider: &str, count: fn(&Counted, &[&str]) -> u64) -> f64 {
-    let of = |writes: u32| count(program, &["--provider", provider, "--count", &writes.to_string()]) as f64;
-    (of(LONG) - of(SHORT)) / f64::from(LONG - SHORT)
+/// Returns the cost of a write, with its part of a poll that takes a whole batch.
+fn per_write(program: &Counted, provider: &str, count: fn(&Counted, &[&str]) -> Count) -> f64 {
+    let run = |writes: u32, more: &[&str]| {
+        let writes = writes.to_string();
+        let words = [&["--provider", provider, "--count", &writes], more].concat();
+        let counted = count(program, &words);
+        let printed = |name: &str| printed(&counted.stdout, name);
+        Run { cost: counted.total as f64, writes: printed("count"), polls: printed("polls") }
+    };
+    let (short, long, idle) = (run(SHORT, &[]), run(LONG, &[]), run(SHORT, &["--idle", IDLE]));
+    // A run may end with some writes more than it was asked for, which is little among idle polls.
+    let per_poll = (idle.cost - short.cost) / (idle.polls - short.polls);
+    let of_writes = long.cost - short.cost - per_poll * (long.polls - short.polls);
+    of_writes / (long.writes - short.writes) + per_poll / BATCH
+}
+
+struct Run {
+    cost: f64,
+    writes: f64,
+    polls: f64,
+}
+
+/// Returns a number of the result that a program has printed.
+fn printed(stdout: &str, name: &str) -> f64 {
+    let number = stdout.split_once(&format!("\"{name}\":")).map(|(_, told)| told);
+    let number = number.and_then(|told| told.split([',', '}']).next()?.parse().ok());
+    number.unwrap_or_else(|| panic!("{name} is not in {stdout}"))
 }

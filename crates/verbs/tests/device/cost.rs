@@ -38,6 +38,6 @@ mod one_guest {
 
 fn instructions_per_request(api: &str) -> f64 {
     let program = Counted::new(dist_example("farreach-verbs", "cost"), &[api, &Device::find().name]);
-    let of = |rounds: u32| program.instructions(&[&rounds.to_string()]) as f64;
+    let of = |rounds: u32| program.instructions(&[&rounds.to_string()]).total as f64;
     (of(LONG) - of(SHORT)) / f64::from((LONG - SHORT) * REQUESTS)
 }
