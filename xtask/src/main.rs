@@ -75,8 +75,8 @@ enum Task {
     /// Compare the engine with bare libfabric in the same run.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
-    /// Run the soundness tests that need no guest: programs that once caused undefined behaviour,
-    /// and Miri.
+    /// Run the soundness tests that need no guest: safe programs that once broke the first promise
+    /// of docs/UNSAFE.md, and Miri.
     Soundness(soundness::SoundnessArgs),
     /// Run whole engines over simulated cards in virtual time: random histories with faults, one
     /// for each seed.

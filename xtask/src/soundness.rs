@@ -1,6 +1,6 @@
-//! `cargo xtask soundness`: the soundness tests that need no guest. They are programs that once
-//! caused undefined behaviour, with both generations of the libraries, and Miri on unsafe code that
-//! needs no library. The tests in guests are part of `vm test`.
+//! `cargo xtask soundness`: the soundness tests that need no guest. They are safe programs that once
+//! broke the first promise of docs/UNSAFE.md, with both generations of the libraries, and Miri on
+//! unsafe code that needs no library. The tests in guests are part of `vm test`.
 
 use std::fs;
 
