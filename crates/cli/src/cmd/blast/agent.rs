@@ -17,7 +17,7 @@ pub(crate) fn serve(engine: &Engine, channel: &Channel, task: &Task) -> Result<(
     let theirs: Ends = channel.recv_within(task.word_patience())?;
     let mut source = match task.direction.server_writes() {
         true => {
-            let memory = theirs.memory.context("the client grants no memory")?;
+            let memory = theirs.memory.context("the client sent no grant")?;
             Some(Source::open(engine, channel, task, memory, task.alter_byte)?)
         }
         false => None,

@@ -42,7 +42,7 @@ fn blast(args: &BlastArgs, task: &Task, session: &Session) -> Result<(BlastRepor
     channel.send(Ends { memory: sink.as_ref().map(Sink::token) })?;
     let mut source = match task.direction.client_writes() {
         true => {
-            let memory = theirs.memory.context("the server grants no memory")?;
+            let memory = theirs.memory.context("the server sent no grant")?;
             Some(Source::open(&session.engine, channel, task, memory, false)?)
         }
         false => None,

@@ -44,7 +44,7 @@ impl Sink {
         for place in 0..task.depth.min(messages as usize) {
             memory.read_at(place * len, &mut found);
             pattern.check(0, &found).map_err(|failure| Failure {
-                error: format!("what lies at place {place} is not what was written there"),
+                error: format!("the memory at place {place} differs from the message written there"),
                 exit: Exit::Mismatch,
                 ..failure
             })?;
