@@ -32,7 +32,7 @@ pub(crate) fn serve(engine: &Engine, cards: &Cards, channel: &Channel, _task: &T
                 }
             }
             Order::Done => return Ok(()),
-            other => bail!("the client says {other:?} before it has named a step"),
+            other => bail!("unexpected message {other:?} before a step"),
         }
     }
 }
@@ -46,7 +46,7 @@ fn measure(channel: &Channel) -> Result<u64> {
             Received::Message(Order::Begin) => (stopwatch, messages) = (Stopwatch::start(), 0),
             Received::Message(Order::End) => channel.send(Answer { messages, usage: stopwatch.usage() })?,
             Received::Message(Order::StepDone(posted)) => return Ok(posted),
-            Received::Message(other) => bail!("the client says {other:?} in the middle of a step"),
+            Received::Message(other) => bail!("unexpected message {other:?} during a step"),
         }
     }
 }

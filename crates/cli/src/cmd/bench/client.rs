@@ -147,7 +147,7 @@ fn repetition(
     // follows it.
     let usage = stopwatch.usage();
     if step.operation == Operation::Send {
-        ensure!(messages == operations, "{operations} messages were sent, and {messages} have come");
+        ensure!(messages == operations, "{operations} messages were sent, {messages} arrived");
     }
     let mut latencies = crate::measure::histogram();
     for (_, flow) in lanes.iter() {

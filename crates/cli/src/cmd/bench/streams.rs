@@ -65,7 +65,7 @@ pub(super) fn open(engine: &Engine, channel: &Channel, step: &Step, ends: &Ends)
         let message = Pattern::new(0, len).stamped(0).to_vec();
         return Ok(Box::new(Messages { channel: channel.clone(), message, under_way: VecDeque::new() }));
     }
-    let memory = channel.peer.remote(ends.memory.context("the server grants no memory")?).wait(PATIENCE)?;
+    let memory = channel.peer.remote(ends.memory.context("the server sent no grant")?).wait(PATIENCE)?;
     let place = |number: u64| memory.get(number * step.size_bytes..(number + 1) * step.size_bytes);
     let places = Places { all: (0..u64::from(step.depth)).filter_map(place).collect(), next: 0 };
     let map = PageMap::of(step.size_bytes).first(1);
@@ -163,7 +163,7 @@ struct Reads {
 
 impl Stream for Reads {
     fn post(&mut self) -> Result<()> {
-        let into = self.slices.pop().context("more reads are under way than there is memory for")?;
+        let into = self.slices.pop().context("more reads are in flight than there are buffers")?;
         self.under_way.push_back(self.channel.peer.read_pages(self.places.next(), &self.map, into));
         Ok(())
     }
