@@ -160,7 +160,7 @@ mod tests {
         let error = bit_rate_of("10GB/s").unwrap_err();
         assert_eq!(error, "\"10GB/s\" is not a data rate: use 10Gb/s or 1.2GiB/s");
         assert_eq!(bit_rate_of("0Gb/s").unwrap_err(), "\"0\" is not a number above 0");
-        assert!(operation_rate_of("500k").unwrap_err().contains("write 500k/s"));
+        assert!(operation_rate_of("500k").unwrap_err().contains("use 500k/s"));
     }
 
     #[test]
