@@ -58,7 +58,7 @@ mod one_guest {
             assert_eq!((text.code, text.stderr.as_str()), (Some(0), ""), "{text:#?}");
             let card = device_of_server();
             let access = format!("access  2 queue pairs to {card} of the server");
-            let memory = "(RDMA): 4 KiB of host memory of the server";
+            let memory = "(RDMA): 4 KiB of host memory\n";
             for words in [access.as_str(), memory, "counter 10, at the server 10: correct"] {
                 assert!(text.stdout.contains(words), "{words}: {}", text.stdout);
             }

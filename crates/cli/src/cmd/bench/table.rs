@@ -47,7 +47,7 @@ const GAP: &str = "  ";
 pub(crate) fn render(report: &BenchReport, width: Option<u16>, paint: Paint) -> String {
     let rows = &report.rows;
     if rows.is_empty() {
-        return "Nothing was measured.\n".to_owned();
+        return format!("bench {}: nothing was measured\n", report.head.peer.address);
     }
     let (shown, hidden) = fitting(all_columns(rows, report.comparisons.as_ref()), width);
     let mut text = folded("", &shared(report), width);
@@ -356,7 +356,8 @@ Interrupted: the remaining rows were not measured.
 
     #[test]
     fn nothing_measured_is_said() {
-        assert_eq!(render(&report(Vec::new()), Some(80), Paint::PLAIN), "Nothing was measured.\n");
+        let text = render(&report(Vec::new()), Some(80), Paint::PLAIN);
+        assert_eq!(text, "bench storage-7:18520: nothing was measured\n");
     }
 
     #[test]

@@ -105,7 +105,8 @@ pub(super) fn text(report: &BlastReport, width: Option<u16>) -> String {
         text.push_str(&format!("{way} {} {sums}\n", paint.figure(&rate)));
     }
     let course = report.course.render(usize::from(width.unwrap_or(80)).saturating_sub(11));
-    if !course.is_empty() {
+    // One sample shows no course.
+    if course.chars().nth(1).is_some() {
         text.push_str(&format!("over time  {course}\n"));
     }
     if let Some(processors) = &report.processors {

@@ -207,7 +207,7 @@ fn memory_words(memory: &MemoryReport) -> String {
         MemoryKind::OnChip => "on-chip memory",
         MemoryKind::Host => "host memory",
     };
-    format!("{} of {kind} of the server", units::size(memory.size_bytes as u64))
+    format!("{} of {kind}", units::size(memory.size_bytes as u64))
 }
 
 fn access_words(memory: &MemoryReport) -> String {
