@@ -65,6 +65,8 @@ impl Session {
         rules.tuning.pin_client()?;
         interrupt::watch().context("cannot set up signal handling")?;
         measure::sleep_exactly();
+        // A mistyped rail is reported without a server.
+        rails::check_named(&args.rails)?;
         let address = args.peer.told(args.port);
         let mut calls = Vec::new();
         for _ in 0..rules.queues {

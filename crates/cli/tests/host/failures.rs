@@ -56,6 +56,20 @@ fn nothing_listens() {
     );
 }
 
+/// A rail that this host does not have is reported before any connection: here nothing listens.
+#[test]
+fn a_mistyped_rail_is_reported_without_a_server() {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("it listens");
+    for command in ["ping", "fill", "blast", "bench", "chip", "doctor"] {
+        let mut client = client(command, &free.to_string());
+        assert_fails(
+            client.args(["-d", "tpc"]),
+            3,
+            &["error: this host has no rail tpc", "cause: ", "fix: "],
+        );
+    }
+}
+
 #[test]
 fn a_name_is_not_known() {
     let words = [

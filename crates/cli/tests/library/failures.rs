@@ -1,7 +1,7 @@
 //! What a client says when its server cannot do what it asks for, goes away in the middle, or spoils a byte.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -153,6 +153,16 @@ fn a_rail_that_is_not_here_is_told_with_what_is() {
     let efa =
         ["error: this host has no rail efa", "libfabric does not offer it", "the rails of this host are tcp"];
     assert_fails(&mut serve(&["-d", "efa"]), 3, &efa);
+}
+
+/// The names of rails are known without a server: here nothing listens.
+#[test]
+#[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
+fn the_rail_that_was_meant_is_suggested_without_a_server() {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("it listens");
+    let mut ping = Command::new(FARREACH);
+    ping.args(["ping", &free.to_string(), "-d", "tpc"]);
+    assert_fails(&mut ping, 3, &["error: this host has no rail tpc", "fix: did you mean tcp?"]);
 }
 
 /// Which layer is missing.
