@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::against::Comparisons;
 use super::figures::{Figures, Repetition, Spread};
 use super::verdict::Verdict;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::native::QueuePairArgs;
 use crate::report::{Head, LatencyOf, SCHEMA_VERSION, Told};
 use crate::units;
@@ -136,11 +136,17 @@ impl BenchReport {
 
     /// Reads the report of an earlier run.
     pub(crate) fn read(file: &Path) -> Result<Self> {
+        let failure = |error: String, cause: String| {
+            Failure::new(Exit::Failed, error)
+                .cause(cause)
+                .fix("name a report of an earlier run; to write one:\nfarreach bench PEER --json > FILE")
+        };
         let name = file.display();
-        let text = fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
-        Self::parse(&text).with_context(|| {
-            format!("cannot use {name} as an earlier run: it is not a report of `farreach bench --json`")
-        })
+        let text = fs::read_to_string(file)
+            .map_err(|error| failure(format!("cannot read {name}"), error.to_string()))?;
+        let report = Self::parse(&text)
+            .map_err(|error| failure(format!("cannot use {name} as an earlier run"), format!("{error:#}")))?;
+        Ok(report)
     }
 
     fn parse(text: &str) -> Result<Self> {
@@ -180,7 +186,6 @@ mod tests {
     use super::super::floor::Judge;
     use super::super::{sample, verdict};
     use super::*;
-    use crate::exit::Exit;
 
     #[test]
     fn what_is_written_is_read() {
@@ -244,6 +249,8 @@ mod tests {
         assert!(chain("{\"command\": \"bench\", \"schema_version\": 1}").contains("missing field"));
         let missing = BenchReport::read(Path::new("/nowhere/base.json")).unwrap_err();
         assert_eq!(missing.to_string(), "cannot read /nowhere/base.json");
+        let failure = Failure::of(&missing);
+        assert!(failure.cause.is_some() && failure.fix.is_some(), "{failure:?}");
     }
 
     #[test]
