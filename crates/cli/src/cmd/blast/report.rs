@@ -105,8 +105,7 @@ pub(super) fn text(report: &BlastReport, width: Option<u16>) -> String {
         text.push_str(&format!("{way} {} {sums}\n", paint.figure(&rate)));
     }
     let course = report.course.render(usize::from(width.unwrap_or(80)).saturating_sub(11));
-    // One sample shows no course.
-    if course.chars().nth(1).is_some() {
+    if !course.is_empty() {
         text.push_str(&format!("over time  {course}\n"));
     }
     if let Some(processors) = &report.processors {
