@@ -79,7 +79,7 @@ impl Contest {
         }
         let cause = if intrusions > 0 {
             format!(
-                "the lock had another owner at {intrusions} releases; the counter is {read} after {expected} acquisitions"
+                "the lock had another owner when it was released, {intrusions} times; the counter is {read} after {expected} acquisitions"
             )
         } else if read == seen {
             format!("the counter is {read} after {expected} acquisitions, each of which increments it")
@@ -339,7 +339,7 @@ mod tests {
             (0, 9, 9, "counter is 9 after 10"),
             (0, 11, 11, "counter is 11 after 10"),
             (0, 10, 9, "reads 10 from the counter, and the server reads 9"),
-            (1, 10, 10, "the lock had another owner at 1 releases"),
+            (1, 10, 10, "the lock had another owner when it was released, 1 times"),
         ] {
             let failure = contest(intrusions).verdict(read, seen).expect(words);
             assert!(failure.cause.as_ref().is_some_and(|cause| cause.contains(words)), "{failure:?}");
