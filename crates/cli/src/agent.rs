@@ -21,18 +21,18 @@ use crate::rails::Wish;
 use crate::session::{self, Channel, Line, Order, Welcome, host_name};
 use crate::{interrupt, measure, terminal};
 
-/// What `farreach serve` tells its agent.
+/// The arguments that `farreach serve` passes to an agent.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AgentArgs {
     /// The rails that the server offers
     #[arg(long, value_delimiter = ',')]
     pub(crate) rails: Vec<String>,
 
-    /// The GID that the server was told to use
+    /// The GID index of the server
     #[arg(long)]
     pub(crate) gid_index: Option<u32>,
 
-    /// Speak TLS only
+    /// Accept TLS only
     #[arg(long)]
     pub(crate) tls: Option<PathBuf>,
 }
@@ -72,17 +72,21 @@ pub(crate) const WITHOUT_ORDER: Exit = Exit::PeerLost;
 pub(crate) fn run(args: &AgentArgs) -> Result<Exit> {
     // The agent ends with its server. The call cannot fail here: the signal is valid.
     let _ = set_parent_process_death_signal(Some(Signal::TERM));
-    interrupt::watch().context("cannot watch for signals")?;
+    interrupt::watch().context("cannot set up signal handling")?;
     measure::sleep_exactly();
     let stdin = std::io::stdin();
-    let stream = TcpStream::from(stdin.as_fd().try_clone_to_owned().context("cannot take the connection")?);
+    let stream =
+        TcpStream::from(stdin.as_fd().try_clone_to_owned().context("cannot duplicate standard input")?);
     let Ok(client) = stream.peer_addr() else {
-        return Err(Failure::new(WITHOUT_ORDER, "standard input is no connection, or not any more")
-            .fix("start `farreach serve`, which starts agents")
-            .into());
+        return Err(Failure::new(
+            WITHOUT_ORDER,
+            "standard input is not a socket, or its connection is closed",
+        )
+        .fix("start the server, which starts the agents:\nfarreach serve")
+        .into());
     };
     let client = SocketAddr::new(client.ip().to_canonical(), client.port());
-    let line = Line::new(stream).context("cannot set the connection up")?;
+    let line = Line::new(stream).context("cannot configure the connection")?;
     let (ended, exit) = match handshake(args, line) {
         Ok((line, order)) => (serve(args, line, &order, client), Exit::Failed),
         Err(error) => (Err(error), WITHOUT_ORDER),
@@ -114,13 +118,13 @@ fn handshake(args: &AgentArgs, mut line: Line) -> Result<(Line, Order<Task>)> {
 
 /// Serves the order. Returns the result for the log.
 fn serve(args: &AgentArgs, mut line: Line, order: &Order<Task>, client: SocketAddr) -> Result<String> {
-    let here = line.stream().local_addr().context("the connection is gone")?;
+    let here = line.stream().local_addr().context("cannot read the address of the connection")?;
     if let Task::Doctor(task) = &order.task
         && task.is_without_engine()
     {
         log(client, &format!("doctor from {}: {}", order.host, task.words()));
         doctor::answer(&mut line, task, &args.rails, args.gid_index)?;
-        return Ok("doctor is done".to_owned());
+        return Ok("doctor finished".to_owned());
     }
     let engine = match open(args, order, here) {
         Ok(engine) => engine,
@@ -138,13 +142,13 @@ fn serve(args: &AgentArgs, mut line: Line, order: &Order<Task>, client: SocketAd
     match perform(args, &engine, &channel, order) {
         Ok(()) => {
             channel.linger();
-            Ok(format!("{} is done", order.task.name()))
+            Ok(format!("{} finished", order.task.name()))
         }
         Err(error) => {
             let error = channel.explained(error);
             // The peer may be lost, and then nothing can be sent.
             let _ = channel.send_failure(&Failure::of(&error));
-            Err(error.context(format!("{} did not come to its end", order.task.name())))
+            Err(error.context(format!("{} failed", order.task.name())))
         }
     }
 }

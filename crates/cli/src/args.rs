@@ -11,27 +11,27 @@ use crate::session::{PeerAddress, Wait};
 #[derive(Debug, Clone, ClapArgs)]
 #[command(next_help_heading = "For all tests")]
 pub(crate) struct ClientArgs {
-    /// Where `farreach serve` runs: host, host:port or [v6]:port
+    /// Address of the server: host, host:port or [IPv6]:port
     #[arg(value_name = "PEER", help_heading = None)]
     pub(crate) peer: PeerAddress,
 
     #[command(flatten)]
     pub(crate) rails: RailArgs,
 
-    /// Server's port, unless PEER has one
+    /// Port of the server, unless PEER includes one
     #[arg(short, long, value_name = "PORT", default_value_t = PeerAddress::DEFAULT_PORT, value_parser = value_parser!(u16).range(1..))]
     pub(crate) port: u16,
 
-    /// How both sides wait: busy (spin: lowest latency, a whole core), event (sleep: least CPU), or adaptive (spin a
-    /// moment, then sleep)
+    /// How both sides wait for completions: busy (poll: lowest latency, uses a whole core), event (sleep: least CPU) or
+    /// adaptive (poll briefly, then sleep)
     #[arg(long, value_name = "HOW", default_value = "adaptive", hide_possible_values = true)]
     pub(crate) wait: Wait,
 
-    /// Speak TLS with the server; FOLDER has cert.pem, key.pem and ca.pem. The data itself is not encrypted
+    /// Use TLS on the control connection; FOLDER has cert.pem, key.pem and ca.pem. The transferred data is not encrypted
     #[arg(long, value_name = "FOLDER")]
     pub(crate) tls: Option<PathBuf>,
 
-    /// Name in the server's certificate, if not PEER's
+    /// Name in the server's certificate, if it differs from the host in PEER
     #[arg(long, value_name = "NAME", requires = "tls")]
     pub(crate) tls_name: Option<String>,
 
@@ -39,7 +39,7 @@ pub(crate) struct ClientArgs {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Tell which rails were chosen, and why
+    /// Print the chosen rails, and why they were chosen
     #[arg(short, long)]
     pub(crate) verbose: bool,
 }

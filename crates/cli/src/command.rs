@@ -15,7 +15,7 @@ use crate::cmd::ping::PingArgs;
 use crate::cmd::serve::ServeArgs;
 use crate::rails::RailArgs;
 
-/// Does RDMA work here, and how fast?
+/// Test, measure and diagnose RDMA
 #[derive(Debug, Parser)]
 #[command(name = "farreach", version, max_term_width = 100, after_help = MORE)]
 pub(crate) struct Args {
@@ -24,47 +24,49 @@ pub(crate) struct Args {
 }
 
 const MORE: &str = "\
-One machine reads and writes another machine's memory: over InfiniBand, RoCE,
-iWARP or AWS EFA; over tcp where there is no RDMA card.
-Start `farreach serve` on one host, and a test on the same or another one, which
-names the first: `farreach ping storage-7`.
+With RDMA, one host reads and writes the memory of another: over InfiniBand,
+RoCE, iWARP or AWS EFA. Without an RDMA card, the tests use tcp.
+
+Examples:
+  farreach serve                    start the server on one host
+  farreach ping storage-7           run a test against it, from any host
 
 Exit codes:
-  0  all went well               4  peer lost, or no connection
-  1  a test or check failed      5  bytes came that were not sent
-  2  wrong usage               130  interrupted (what was measured is told)
-  3  no device, or it lacks what was asked for";
+  0  success                     4  peer lost, or no connection
+  1  a test or check failed      5  received bytes differ from the bytes sent
+  2  usage error               130  interrupted; results so far are printed
+  3  no device, or it lacks the requested feature";
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// List RDMA devices and libfabric providers, or say what is missing
+    /// List RDMA devices and libfabric providers, and what is missing
     Devices(DevicesArgs),
-    /// Say what is wrong with this host, or this pair, and what to do
+    /// Diagnose this host, or this host and a peer, and name the fixes
     Doctor(DoctorArgs),
-    /// Be the other side of every test, for many clients at once
+    /// Run the server of all tests, for many clients at once
     Serve(ServeArgs),
-    /// Time the way there and back: percentiles and a histogram
+    /// Measure round-trip latency: percentiles and a histogram
     Ping(PingArgs),
-    /// Write without a pause, and show the rate
+    /// Measure the throughput of writes, reads or messages
     Blast(BlastArgs),
-    /// Let the server fill memory here with random pages, and check
+    /// Have the server write random pages to this host, and verify them
     Fill(FillArgs),
-    /// Try on-chip memory: message, read, write, and a lock
+    /// Test on-chip memory: message, read, write, and a lock
     Chip(ChipArgs),
     /// Measure operations × sizes × depths × queues × rails
     Bench(BenchArgs),
-    /// Print a script for completion in bash, zsh or fish
+    /// Print a completion script for bash, zsh or fish
     Completions(CompletionsArgs),
-    /// Print a manual page, or write all of them into a folder
+    /// Print a manual page, or write all of them to a folder
     Man(ManArgs),
-    /// Serve one client, whose connection is the standard input
+    /// Serve one client, whose connection is standard input
     #[command(hide = true)]
     Agent(AgentArgs),
-    /// Print the rails that this host has
+    /// Print the rails of this host
     #[command(hide = true)]
     Scout(RailArgs),
-    /// Ask a library, or move bytes by it, for the doctor
+    /// Query a library, or transfer bytes with it, for the doctor
     #[command(hide = true)]
     Examine(ExamineArgs),
 }

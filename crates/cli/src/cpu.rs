@@ -30,7 +30,7 @@ impl CpuRange {
         let refused = |cause: String| {
             Failure::new(Exit::Unavailable, format!("cannot run on CPU {self}"))
                 .cause(cause)
-                .fix("choose among the CPUs that `taskset -cp $$` lists")
+                .fix("choose one of the CPUs that this command lists:\ntaskset -cp $$")
         };
         // The peer may send any numbers.
         if self.first > self.last || self.last >= CpuSet::MAX_CPU {
@@ -40,7 +40,7 @@ impl CpuRange {
         (self.first..=self.last).for_each(|cpu| set.set(cpu));
         sched_setaffinity(None, &set).map_err(|error| {
             refused(format!(
-                "sched_setaffinity(2): {error}: this host has no such CPU, or this process may not use it"
+                "sched_setaffinity(2): {error}: this host has no such CPU, or the process may not use it"
             ))
         })
     }
@@ -62,14 +62,14 @@ impl FromStr for CpuRange {
         let number = |text: &str| match text.trim().parse::<usize>() {
             Ok(number) if number < CpuSet::MAX_CPU => Ok(number),
             _ => Err(format!(
-                "{text:?} is no CPU: write 2, 2,4 or 2-3,4-5, with numbers below {}",
+                "{text:?} is not a CPU: use 2, 2,4 or 2-3,4-5, with numbers below {}",
                 CpuSet::MAX_CPU
             )),
         };
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         match (number(first)?, number(last)?) {
             (first, last) if first > last => {
-                Err(format!("{first} is more than {last}: write the smaller one first"))
+                Err(format!("{first} is greater than {last}: put the smaller number first"))
             }
             (first, last) => Ok(Self { first, last }),
         }
@@ -83,7 +83,7 @@ impl FromStr for Cpus {
         let side = |text: &str| if text.is_empty() { Ok(None) } else { text.parse().map(Some) };
         let (client, server) = text.split_once(',').unwrap_or((text, ""));
         match (side(client)?, side(server)?) {
-            (None, None) => Err("no CPU is named: write 2, or 2,4 for client and server".to_owned()),
+            (None, None) => Err("no CPU is given: use 2, or 2,4 for client and server".to_owned()),
             (client, server) => Ok(Self { client, server }),
         }
     }
@@ -109,10 +109,10 @@ mod tests {
             assert_eq!(text.parse(), Ok(Cpus { client, server }), "{text}");
         }
         for (text, told) in [
-            ("", "no CPU is named"),
-            ("x", "is no CPU"),
-            ("3-2", "smaller one first"),
-            ("1,2,3", "is no CPU"),
+            ("", "no CPU is given"),
+            ("x", "is not a CPU"),
+            ("3-2", "smaller number first"),
+            ("1,2,3", "is not a CPU"),
         ] {
             let error = text.parse::<Cpus>().expect_err(text);
             assert!(error.contains(told), "{text}: {error}");

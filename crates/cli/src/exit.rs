@@ -135,7 +135,7 @@ fn of_rail(error: &RailError) -> Failure {
 }
 
 pub(crate) fn lost(reason: impl fmt::Display) -> Failure {
-    let fix = "see the server's log; start the test again";
+    let fix = "check the server's log, and start the test again";
     Failure::new(Exit::PeerLost, "the peer is lost").cause(reason.to_string()).fix(fix)
 }
 
@@ -146,8 +146,7 @@ pub(crate) struct NotHeard(pub(crate) Duration);
 
 impl NotHeard {
     fn failure(&self) -> Failure {
-        Failure::new(Exit::PeerLost, self.to_string())
-            .fix("see the server's log, and whether its host is overloaded")
+        Failure::new(Exit::PeerLost, self.to_string()).fix("check the server's log, and the load of its host")
     }
 }
 

@@ -44,7 +44,7 @@ fn cpu() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// What a side has used of its processor.
+/// CPU usage of one side.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Usage {
@@ -123,7 +123,7 @@ impl Pattern {
 
     /// Checks that these are the bytes of message `number`.
     pub(crate) fn check(&mut self, number: u64, found: &[u8]) -> Result<(), Failure> {
-        compare(self.stamped(number), found, || format!("message {number} is not what was sent"))
+        compare(self.stamped(number), found, || format!("message {number} has wrong bytes"))
     }
 }
 
@@ -133,16 +133,16 @@ pub(crate) fn compare(expected: &[u8], found: &[u8], error: impl FnOnce() -> Str
         return Ok(());
     }
     let failure = Failure::new(Exit::Mismatch, error())
-        .fix("do not trust this path with data: see the cards' and switches' error counters, and the memory");
+        .fix("do not use this path for data; check the error counters of cards and switches, and the memory");
     Err(match expected.iter().zip(found).position(|(one, other)| one != other) {
         Some(place) => {
             let wrong = expected.iter().zip(found).filter(|(one, other)| one != other).count();
             let (one, other, len) = (expected[place], found[place], expected.len());
             failure.cause(format!(
-                "{wrong} of {len} bytes differ; byte {place} is {other:#04x}, and {one:#04x} was sent"
+                "{wrong} of {len} bytes differ; byte {place} is {other:#04x} instead of {one:#04x}"
             ))
         }
-        None => failure.cause(format!("{} bytes came, and {} were sent", found.len(), expected.len())),
+        None => failure.cause(format!("{} bytes arrived, {} were sent", found.len(), expected.len())),
     })
 }
 

@@ -18,15 +18,15 @@ use crate::exit::{Exit, Failure};
 /// Flags that choose rails.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct RailArgs {
-    /// Rails to use, with commas between: RDMA devices (mlx5_0, rxe0) or libfabric providers (tcp, efa)
+    /// Rails to use, separated by commas: RDMA devices (mlx5_0, rxe0) or libfabric providers (tcp, efa)
     #[arg(short, long = "device", value_name = "NAME", value_delimiter = ',', add = ArgValueCompleter::new(completions))]
     pub(crate) devices: Vec<String>,
 
-    /// Use this GID index, instead of choosing the best
+    /// GID index to use; by default the best one is chosen
     #[arg(short = 'x', long, value_name = "INDEX")]
     pub(crate) gid_index: Option<u32>,
 
-    /// Never fall back to tcp
+    /// Fail instead of falling back to tcp
     #[arg(long)]
     pub(crate) require_rdma: bool,
 }
@@ -39,11 +39,11 @@ pub(crate) struct Tuning {
     #[arg(long, value_name = "N")]
     pub(crate) tclass: Option<u8>,
 
-    /// Service level, 0 to 15: the lane on InfiniBand, the VLAN priority on RoCE (RDMA devices only)
+    /// Service level, 0 to 15: the virtual lane on InfiniBand, the VLAN priority on RoCE (RDMA devices only)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=15))]
     pub(crate) sl: Option<u8>,
 
-    /// CPUs to run on, client first: 2, or 2,4, or 2-3,4-5, or ,4 for the server only
+    /// CPUs of client and server: 2, or 2,4, or 2-3,4-5, or ,4 for the server only
     #[arg(long, value_name = "CPUS")]
     pub(crate) cpu: Option<Cpus>,
 }
@@ -60,8 +60,8 @@ impl Tuning {
         let core = |name: &'_ String| name.split('@').next().unwrap_or(name).to_owned();
         let Some(name) = names.iter().map(core).find(|name| fabric::is_provider(name)) else { return Ok(()) };
         Err(Failure::new(Exit::Unavailable, format!("{flag} cannot be set over {name}"))
-            .cause("only RDMA devices that verbs has mark their packets; this is a rail of libfabric")
-            .fix(format!("name an RDMA device with -d, or leave {flag} out")))
+            .cause(format!("only RDMA devices of verbs mark their packets; {name} is a libfabric rail"))
+            .fix(format!("choose an RDMA device with -d, or omit {flag}")))
     }
 
     /// Pins the client's process to its CPUs.
@@ -235,7 +235,7 @@ fn has_atomics(info: &Info) -> bool {
 /// Returns why this name is not a rail of this host, which names are, and the most likely intended
 /// name.
 pub(crate) fn missing(name: &str, args: &RailArgs) -> Failure {
-    let failure = Failure::new(Exit::Unavailable, format!("there is no rail {name} here"));
+    let failure = Failure::new(Exit::Unavailable, format!("this host has no rail {name}"));
     let names = names(args);
     let listed = match &names[..] {
         [] => "this host has no rail".to_owned(),
@@ -246,16 +246,16 @@ pub(crate) fn missing(name: &str, args: &RailArgs) -> Failure {
     if !is_device && let Some(near) = nearest(name, &names) {
         return failure
             .cause(listed)
-            .fix(format!("did you mean `{near}`? `farreach devices` lists the rails"));
+            .fix(format!("did you mean {near}? To list the rails:\nfarreach devices"));
     }
     if fabric::is_provider(name) {
-        let cause = format!("libfabric does not offer it, or it cannot be a rail; {listed}");
-        return failure.cause(cause).fix("name another rail: `farreach devices` lists them");
+        let cause = format!("libfabric does not offer it, or it cannot be used as a rail; {listed}");
+        return failure.cause(cause).fix("choose another rail; to list them:\nfarreach devices");
     }
     // Only for a name that a card may have: a mistyped `tcp` needs no hint about the kernel.
     match why_no_card(name, args).filter(|_| is_device || may_be_card(name)) {
         Some((cause, fix)) => failure.cause(format!("{cause}; {listed}")).fix(fix),
-        None => failure.cause(listed).fix("name one of them: `farreach devices` lists the rails"),
+        None => failure.cause(listed).fix("choose one of these rails; for details:\nfarreach devices"),
     }
 }
 
@@ -329,7 +329,9 @@ pub(crate) fn why_no_cards(args: &RailArgs) -> (String, String) {
     }
     match system::survey().obstacles().first() {
         Some(obstacle) => (obstacle.to_string(), obstacle.fix()),
-        None => ("no port is active".to_owned(), "see `farreach devices`".to_owned()),
+        None => {
+            ("no port is active".to_owned(), "check the state of the ports:\nfarreach devices".to_owned())
+        }
     }
 }
 
@@ -354,10 +356,10 @@ pub(crate) fn choose(args: &RailArgs, offers: &Wish, here: SocketAddr) -> Result
         check_named(args)?;
         let wish = Wish::of(&args.devices);
         if let Some(name) = wanting(&args.devices, offers) {
-            return Err(Failure::new(Exit::Unavailable, format!("the server has nothing to meet {name}"))
-                .cause(format!("it offers {}", offers.words()))
+            return Err(Failure::new(Exit::Unavailable, format!("the server has no rail for {name}"))
+                .cause(format!("the server offers {}", offers.words()))
                 .fix(format!(
-                    "start it with a rail of that kind (farreach serve -d {name}), or choose another here"
+                    "choose another rail with -d, or start the server with one of this kind:\nfarreach serve -d {name}"
                 )));
         }
         let names = args.devices.iter().map(|name| at(name, here)).collect();
@@ -370,7 +372,7 @@ pub(crate) fn choose(args: &RailArgs, offers: &Wish, here: SocketAddr) -> Result
         return Ok(Choice {
             names: cards,
             wish: Wish { cards: true, ..Wish::default() },
-            why: "the active RDMA cards".to_owned(),
+            why: "both sides have active RDMA cards".to_owned(),
         });
     }
     without_card(args, offers, here, !cards.is_empty())
@@ -387,32 +389,34 @@ fn without_card(
         providers().map_or_else(|failure| (Vec::new(), Some(failure)), |found| (found, None));
     let has = |name: &str| offers.has(name) && found.iter().any(|rail| rail.name == name);
     let without = match (!has_cards, offers.cards) {
-        (true, true) => "there is no active RDMA card here",
+        (true, true) => "this host has no active RDMA card",
         (false, false) => "the server offers no RDMA card",
-        _ => "there is no active RDMA card on either side",
+        _ => "no active RDMA card on either side",
     };
     if args.require_rdma && !has("efa") {
-        let failure = Failure::new(Exit::Unavailable, "no rail is RDMA");
-        let without_it = "without --require-rdma the test goes over tcp";
+        let failure = Failure::new(Exit::Unavailable, "no RDMA rail to the server");
+        let without_it = "without --require-rdma the test uses tcp";
         return Err(if !has_cards {
             let (cause, fix) = why_no_cards(args);
-            failure.cause(format!("{without}; here: {cause}")).fix(format!("{fix}; {without_it}"))
+            failure.cause(format!("{without}: {cause}")).fix(format!("{without_it}; for RDMA:\n{fix}"))
         } else {
-            failure.cause(without).fix(format!("see `farreach devices` on the server; {without_it}"))
+            failure
+                .cause(without)
+                .fix(format!("{without_it}; for RDMA, run on the server:\nfarreach devices"))
         });
     }
     let (name, why) = if has("efa") {
-        ("efa", format!("{without}, and AWS EFA is on both sides"))
+        ("efa", format!("{without}; both sides have AWS EFA"))
     } else if has("tcp") {
         ("tcp", without.to_owned())
     } else {
-        let failure = Failure::new(Exit::Unavailable, "there is no rail to the server");
+        let failure = Failure::new(Exit::Unavailable, "no common rail with the server");
         let here: Vec<&str> = found.iter().map(|rail| rail.name.as_str()).collect();
-        let here = if here.is_empty() { "nothing".to_owned() } else { here.join(", ") };
-        let fix = "install libfabric (apt-get install libfabric1) on both sides, or set up a card: farreach devices";
+        let here = if here.is_empty() { "no rail".to_owned() } else { here.join(", ") };
+        let fix = "set up an RDMA card, or install libfabric on both hosts:\napt-get install libfabric1";
         let fix = trouble.and_then(|it| it.fix).unwrap_or_else(|| fix.to_owned());
         return Err(failure
-            .cause(format!("here is {here}, and the server offers {}", offers.words()))
+            .cause(format!("this host has {here}, the server offers {}", offers.words()))
             .fix(fix));
     };
     let names = vec![at(name, here)];
@@ -424,21 +428,22 @@ pub(crate) fn check_gid(args: &RailArgs, found: &[Found]) -> Result<(), Failure>
     match args.gid_index {
         Some(index) if found.iter().all(|rail| fabric::is_provider(&rail.name)) => {
             let (cause, fix) = why_no_cards(args);
-            let error = format!("no RDMA card has a GID at place {index}");
+            let error = format!("no RDMA card has a GID with index {index}");
             Err(Failure::new(Exit::Unavailable, error).cause(cause).fix(fix))
         }
         _ => Ok(()),
     }
 }
 
-/// Checks that the rails named by `-d` exist, and are RDMA if that is required.
+/// Checks that the rails named by `-d` exist, and are RDMA if that is required. It needs no peer.
+/// libfabric, which is slow, is not asked whether it offers a provider.
 pub(crate) fn check_named(args: &RailArgs) -> Result<(), Failure> {
     for name in args.devices.iter().map(|name| name.split('@').next().unwrap_or(name)) {
         let is_provider = fabric::is_provider(name);
         if args.require_rdma && is_provider && name != "efa" {
-            return Err(Failure::new(Exit::Unavailable, format!("{name} is no RDMA"))
-                .cause("no card moves the bytes there, and --require-rdma asks for one")
-                .fix("name a card, or leave --require-rdma out"));
+            return Err(Failure::new(Exit::Unavailable, format!("{name} is not RDMA"))
+                .cause("--require-rdma needs a rail over an RDMA card")
+                .fix("choose a card with -d, or omit --require-rdma"));
         }
         if !is_provider && verbs::rails_named(name, &verbs_settings(args)).is_err() {
             return Err(missing(name, args));

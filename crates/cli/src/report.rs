@@ -21,68 +21,68 @@ use crate::session::{Session, Wait};
 /// The schema version of all reports.
 pub(crate) const SCHEMA_VERSION: u32 = 1;
 
-/// What every report begins with.
+/// The head of every report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Head {
     pub(crate) schema_version: u32,
-    /// `ping`, `bench`
+    /// The command: `ping`, `bench`.
     pub(crate) command: String,
-    /// When it began, in seconds since 1970.
+    /// The start time, in seconds since 1970.
     pub(crate) started_unix_seconds: u64,
-    /// It was ended before its time: the figures are those until then.
+    /// Whether the user interrupted the test. The figures cover the time until then.
     pub(crate) is_interrupted: bool,
     pub(crate) versions: Versions,
     pub(crate) peer: PeerReport,
-    /// The rails that were ready when it began.
+    /// The rails that were ready when the test began.
     pub(crate) rails: Vec<RailReport>,
-    /// Why these.
+    /// Why these rails were chosen.
     pub(crate) rails_why: String,
-    /// How both sides wait.
+    /// How both sides wait for completions.
     pub(crate) wait: Wait,
-    /// Of all packets, by `--tclass`; null where it is the rail's own.
+    /// The traffic class of all packets (`--tclass`); null if it was not set.
     #[serde(default)]
     pub(crate) traffic_class: Option<u8>,
-    /// Of all packets, by `--sl`; null where it is the rail's own.
+    /// The service level of all packets (`--sl`); null if it was not set.
     #[serde(default)]
     pub(crate) service_level: Option<u8>,
 }
 
-/// What ran on both sides.
+/// The versions on both sides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Versions {
-    /// This command.
+    /// The version of this command.
     pub(crate) farreach: String,
-    /// The peer's.
+    /// The version of the peer's command.
     pub(crate) peer_farreach: String,
-    /// Of this side; null where it is not here.
+    /// The version of libfabric on this side; null if it is not installed.
     pub(crate) libfabric: Option<String>,
 }
 
-/// Who the other side was.
+/// The peer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct PeerReport {
-    /// As it was typed, with the port.
+    /// The address as typed, with the port.
     pub(crate) address: String,
-    /// What it calls itself.
+    /// The host name that the peer announced.
     pub(crate) host: String,
 }
 
-/// One way that data took.
+/// A rail that carried the data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct RailReport {
-    /// `rxe0`, `tcp 10.0.0.7`
+    /// The name: `rxe0`, `tcp 10.0.0.7`.
     pub(crate) name: String,
-    /// `verbs` or `libfabric`
+    /// The library: `verbs` or `libfabric`.
     pub(crate) library: String,
-    /// Whether a card moves the data, and not the kernel or the processor.
+    /// Whether an RDMA card moves the data.
     pub(crate) is_rdma: bool,
-    /// Where it is, in its own network's words.
+    /// The address, in the format of the rail.
     pub(crate) native_address: String,
-    /// What the link can do, where the device tells.
+    /// The link rate, if the device reports it.
     pub(crate) rate_bits_per_second: Option<u64>,
 }
 
@@ -146,7 +146,7 @@ impl Head {
     }
 }
 
-/// What both sides have used of their processors.
+/// CPU usage of both sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Processors {
@@ -157,22 +157,22 @@ pub(crate) struct Processors {
 impl Processors {
     pub(crate) fn words(&self) -> String {
         let percent = |usage: &Usage| format!("{:.0} %", usage.share() * 100.0);
-        format!("client {} of a core, server {}", percent(&self.client), percent(&self.server))
+        format!("client {}, server {} of one core", percent(&self.client), percent(&self.server))
     }
 }
 
-/// What a latency is the time of.
+/// What a latency measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LatencyOf {
-    /// From the order to its completion.
+    /// From post to completion.
     Completion,
-    /// There and back.
+    /// A round trip.
     RoundTrip,
-    /// Half of there and back.
+    /// Half of a round trip.
     HalfRoundTrip,
-    /// From the first attempt to the lock.
+    /// From the first attempt to the acquisition of a lock.
     Acquisition,
 }
 
@@ -180,7 +180,7 @@ impl LatencyOf {
     /// Returns the text for a heading.
     pub(crate) fn label(self) -> &'static str {
         match self {
-            Self::Completion => "order to completion",
+            Self::Completion => "post to completion",
             Self::RoundTrip => "RTT",
             Self::HalfRoundTrip => "½ RTT",
             Self::Acquisition => "wait for the lock",
@@ -188,13 +188,13 @@ impl LatencyOf {
     }
 }
 
-/// The percentiles of what was timed.
+/// Percentiles of latencies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Latency {
-    /// What is timed.
+    /// What the latencies measure.
     pub(crate) of: LatencyOf,
-    /// How many were timed.
+    /// The number of latencies.
     pub(crate) samples: u64,
     pub(crate) min_ns: u64,
     pub(crate) p50_ns: u64,
@@ -221,7 +221,7 @@ impl Latency {
     }
 }
 
-/// As every command tells a failure.
+/// An error, as every command reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Told {

@@ -92,13 +92,26 @@ pub(crate) fn table(
 }
 
 /// Folds text between words. The first line begins with `lead`; the others are indented by its
-/// width.
+/// width. Line breaks in the text are kept, so that a command to copy has a line of its own.
 pub(crate) fn folded(lead: &str, text: &str, width: Option<u16>) -> String {
     let limit = width.map_or(usize::MAX, usize::from);
     let indent = lead.chars().count();
     let mut folded = lead.to_owned();
+    for (number, line) in text.split('\n').enumerate() {
+        if number > 0 {
+            folded.push('\n');
+            folded.push_str(&" ".repeat(indent));
+        }
+        fold_line(&mut folded, line, indent, limit);
+    }
+    folded.push('\n');
+    folded
+}
+
+/// Appends one line, folded between words at the limit.
+fn fold_line(folded: &mut String, line: &str, indent: usize, limit: usize) {
     let mut column = indent;
-    for (number, word) in text.split(' ').enumerate() {
+    for (number, word) in line.split(' ').enumerate() {
         let length = word.chars().count();
         if number > 0 {
             if column + 1 + length > limit {
@@ -113,8 +126,6 @@ pub(crate) fn folded(lead: &str, text: &str, width: Option<u16>) -> String {
         folded.push_str(word);
         column += length;
     }
-    folded.push('\n');
-    folded
 }
 
 #[cfg(test)]
@@ -125,6 +136,7 @@ mod tests {
     fn text_folds_between_words_and_under_its_lead() {
         assert_eq!(folded("", "one two three", Some(8)), "one two\nthree\n");
         assert_eq!(folded("  fix: ", "a b", Some(8)), "  fix: a\n       b\n");
+        assert_eq!(folded("fix: ", "do it:\na b", Some(80)), "fix: do it:\n     a b\n");
     }
 
     #[test]

@@ -15,7 +15,7 @@ const VARIABLE: &str = "COMPLETE";
 #[derive(Debug, clap::Args)]
 #[command(after_help = COMPLETIONS_EXAMPLES)]
 pub(crate) struct CompletionsArgs {
-    /// The shell: bash, zsh or fish
+    /// Shell: bash, zsh or fish
     #[arg(hide_possible_values = true)]
     shell: Shell,
 }
@@ -27,8 +27,8 @@ Examples:
   farreach completions zsh > ~/.zfunc/_farreach
   farreach completions fish > ~/.config/fish/completions/farreach.fish
 
-The script asks this program what may follow, each time: -d offers the devices
-that are there.";
+The script calls farreach for each completion: -d completes the rails of this
+host.";
 
 /// Shells that are known.
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -51,7 +51,7 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<Exit> {
         Shell::Fish => "fish",
     };
     let shells = Shells::builtins();
-    let completer: &dyn EnvCompleter = shells.completer(name).context("this shell is not known")?;
+    let completer: &dyn EnvCompleter = shells.completer(name).context("the shell is unknown")?;
     let mut script = Vec::new();
     completer.write_registration(VARIABLE, "farreach", "farreach", "farreach", &mut script)?;
     terminal::print(&String::from_utf8_lossy(&script))?;

@@ -16,10 +16,10 @@ use crate::terminal;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ManArgs {
-    /// Subcommand; without it, the page of farreach itself
+    /// Subcommand; by default the page of farreach itself
     command: Option<String>,
 
-    /// Write all pages into this folder instead
+    /// Write all pages to this folder
     #[arg(long, value_name = "FOLDER", conflicts_with = "command")]
     dir: Option<PathBuf>,
 }
@@ -36,16 +36,17 @@ pub(crate) fn run(args: &ManArgs, command: Command) -> Result<Exit> {
     command.build();
     if let Some(dir) = &args.dir {
         write_all(&command, dir).map_err(|error| {
-            Failure::new(Exit::Failed, format!("write the manual to {}", dir.display()))
+            Failure::new(Exit::Failed, format!("cannot write the manual to {}", dir.display()))
                 .cause(error.to_string())
-                .fix("name a folder that you may write to")
+                .fix("choose a folder with write permission")
         })?;
         return Ok(Exit::Ok);
     }
     let wanted = match &args.command {
         None => &command,
         Some(name) => subcommands(&command).find(|it| it.get_name() == name).ok_or_else(|| {
-            Failure::new(Exit::Usage, format!("there is no subcommand {name}")).fix("see `farreach --help`")
+            Failure::new(Exit::Usage, format!("{name} is not a subcommand"))
+                .fix("list the subcommands:\nfarreach --help")
         })?,
     };
     terminal::print(&page(wanted)?)?;

@@ -67,9 +67,9 @@ impl Cards {
     pub(super) fn propose(&self, peer: &Peer) -> Result<Proposal, Failure> {
         let ready = peer.rails();
         let Some(chosen) = self.rails.iter().find(|rail| ready.contains(&rail.name)) else {
-            return Err(Failure::new(Exit::Unavailable, "it needs an RDMA device that verbs has")
-                .cause(format!("the rails to the server are those of libfabric: {}", ready.join(", ")))
-                .fix("use an RDMA device on both sides: `farreach devices` lists them"));
+            return Err(Failure::new(Exit::Unavailable, "it needs an RDMA device of verbs")
+                .cause(format!("the rails to the server are libfabric rails: {}", ready.join(", ")))
+                .fix("use an RDMA device on both hosts; to list them:\nfarreach devices"));
         };
         let alike = self.rails.iter().filter(|rail| rail.kind == chosen.kind);
         let place = alike.take_while(|rail| rail.name != chosen.name).count();
@@ -86,11 +86,10 @@ impl Cards {
     pub(super) fn open_other(&self, proposal: &Proposal) -> Result<Card, Failure> {
         let alike: Vec<&Rail> = self.rails.iter().filter(|rail| rail.kind == proposal.kind).collect();
         let Some(rail) = (!alike.is_empty()).then(|| alike[proposal.place % alike.len()]) else {
-            let failure =
-                Failure::new(Exit::Unavailable, format!("nothing goes together with {}", proposal.card));
+            let failure = Failure::new(Exit::Unavailable, format!("no card matches {}", proposal.card));
             return Err(failure
-                .cause(format!("there is no card of the kind {} here", proposal.kind))
-                .fix("see `farreach devices` on both sides"));
+                .cause(format!("this side has no card of the kind {}", proposal.kind))
+                .fix("compare the devices of both hosts:\nfarreach devices"));
         };
         self.open(&rail.name)
     }
@@ -141,9 +140,9 @@ impl Card {
         };
         let opened = open().map_err(|error| of_verbs(&error))?;
         opened.ok_or_else(|| {
-            Failure::new(Exit::Unavailable, format!("open {name}"))
-                .cause("the device has gone meanwhile")
-                .fix("see `farreach devices`")
+            Failure::new(Exit::Unavailable, format!("cannot open {name}"))
+                .cause("the device was removed")
+                .fix("list the devices:\nfarreach devices")
         })
     }
 

@@ -18,7 +18,7 @@ pub(crate) fn of_verbs(error: &Error) -> Failure {
 
 /// Converts the refusal of a work request that was not posted.
 pub(crate) fn of_refusal(reason: &Refusal) -> Failure {
-    Failure::new(Exit::Failed, "a request was not posted").cause(reason.to_string()).fix(reason.fix())
+    Failure::new(Exit::Failed, "a work request was not posted").cause(reason.to_string()).fix(reason.fix())
 }
 
 /// Converts the error of a work request that was posted and failed.
@@ -27,7 +27,7 @@ pub(crate) fn of_completion(card: &str, failure: cq::Failure) -> Failure {
         WorkStatus::RetryExceeded | WorkStatus::ResponseTimeout => Exit::PeerLost,
         _ => Exit::Failed,
     };
-    Failure::new(exit, format!("a request over {card} failed: {failure}"))
+    Failure::new(exit, format!("a work request on {card} failed: {failure}"))
         .cause(failure.cause())
         .fix(failure.fix())
 }

@@ -83,11 +83,12 @@ pub(crate) struct Done {
 pub(super) fn path_mtu(card: &Card, args: &QueuePairArgs) -> Result<Mtu, Failure> {
     let active = card.parameters.mtu;
     match args.mtu() {
-        Some(wanted) if wanted.bytes() > active.bytes() => {
-            Err(Failure::new(Exit::Unavailable, format!("{} sends no packets of {wanted} bytes", card.name))
-                .cause(format!("the active MTU of its port is {active}"))
-                .fix("ask for a smaller --mtu, or raise the MTU of its net device: ip link set DEV mtu 4200"))
-        }
+        Some(wanted) if wanted.bytes() > active.bytes() => Err(Failure::new(
+            Exit::Unavailable,
+            format!("{} cannot use a path MTU of {wanted} bytes", card.name),
+        )
+        .cause(format!("the active MTU of its port is {active} bytes"))
+        .fix("use a smaller --mtu, or raise the MTU of its network interface:\nip link set DEV mtu 4200")),
         Some(wanted) => Ok(wanted),
         None => Ok(active),
     }
@@ -206,10 +207,10 @@ impl Link {
             if Instant::now() >= deadline {
                 return Err(Failure::new(
                     Exit::PeerLost,
-                    format!("nothing has completed over {}", self.card),
+                    format!("no work request has completed on {}", self.card),
                 )
-                .cause(format!("{PATIENCE:?} have passed, and the peer is there"))
-                .fix("see the server's log, and what both cards count (rdma statistic)"));
+                .cause(format!("the timeout of {PATIENCE:?} has passed, and the peer is still connected"))
+                .fix("check the server's log, and the counters of both cards:\nrdma statistic"));
             }
         }
     }

@@ -175,15 +175,15 @@ fn ends(links: &[Link]) -> Vec<End> {
 
 fn connect(card: &Card, links: &mut [Link], others: &[End]) -> Result<(), Failure> {
     let garbled = |cause: &str| {
-        Failure::new(Exit::Failed, "the other side's queue pairs make no sense")
+        Failure::new(Exit::Failed, "the other side sent invalid queue pair addresses")
             .cause(cause)
-            .fix("install the same farreach on both sides")
+            .fix("install the same version of farreach on both hosts")
     };
     if links.len() != others.len() {
-        return Err(garbled(&format!("it has {}, and this side {}", others.len(), links.len())));
+        return Err(garbled(&format!("it has {} queue pairs, this side has {}", others.len(), links.len())));
     }
     for (link, other) in links.iter_mut().zip(others) {
-        let other = other.address().ok_or_else(|| garbled("an address is none"))?;
+        let other = other.address().ok_or_else(|| garbled("an address is malformed"))?;
         link.connect(card, &other)?;
     }
     Ok(())

@@ -103,26 +103,24 @@ fn allocate(card: &Card, mut bytes: usize) -> Result<DeviceMemory, Failure> {
             Err(_) if bytes / 2 >= BYTES_MIN => bytes /= 2,
             Err(error) => {
                 let cause = format!(
-                    "it reports {} bytes, and did not give {bytes}: {error}",
+                    "it reports {} bytes, but an allocation of {bytes} bytes failed: {error}",
                     card.attributes.max_dm_bytes
                 );
                 return Err(Failure::new(
                     Exit::Unavailable,
-                    format!("{} gives no on-chip memory", card.name),
+                    format!("{} has no free on-chip memory", card.name),
                 )
                 .cause(cause)
-                .fix("end the programs that have it, or do the same on the host's memory: --host-memory"));
+                .fix("stop the programs that use it, or use host memory with --host-memory"));
             }
         }
     }
 }
 
 fn none(card: &Card) -> Failure {
-    let cause = format!(
-        "asked how much it has (ibv_query_device_ex, max_dm_size), it says {} bytes",
-        card.attributes.max_dm_bytes
-    );
-    Failure::new(Exit::Unavailable, format!("{} has no on-chip memory", card.name))
-        .cause(cause)
-        .fix("do the same on the host's memory with --host-memory; `farreach devices -v` tells which card has on-chip memory")
+    let cause =
+        format!("ibv_query_device_ex reports a max_dm_size of {} bytes", card.attributes.max_dm_bytes);
+    Failure::new(Exit::Unavailable, format!("{} has no on-chip memory", card.name)).cause(cause).fix(
+        "use host memory with --host-memory; to see which cards have on-chip memory:\nfarreach devices -v",
+    )
 }

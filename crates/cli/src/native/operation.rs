@@ -90,10 +90,10 @@ impl NativeOperation {
             return Ok(());
         }
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let driver = card.driver().unwrap_or_else(|| "its driver".to_owned());
-        Err(Failure::new(Exit::Unavailable, format!("{} has no {}", card.name, self.name()))
-            .cause(format!("{} does not report it, by {driver} of Linux {}", card.name, kernel.trim()))
-            .fix("take a card and a kernel that have it: Soft-RoCE of Linux 6.1 has not, and of 7.2 it has; for FLUSH, rdma-core newer than 44"))
+        let driver = card.driver().unwrap_or_else(|| "the driver".to_owned());
+        Err(Failure::new(Exit::Unavailable, format!("{} does not support {}", card.name, self.name()))
+            .cause(format!("{driver} of Linux {} does not report this capability", kernel.trim()))
+            .fix("use a card and a kernel that support it: Soft-RoCE of Linux 6.1 does not, of Linux 7.2 it does; FLUSH also needs rdma-core newer than 44"))
     }
 
     /// Checks the number of bytes of one operation.
@@ -107,13 +107,15 @@ impl NativeOperation {
             return Ok(());
         }
         let cause = match self {
-            Self::AtomicWrite => format!("it writes {WORD} bytes, no more and no less"),
-            Self::Write | Self::Read | Self::Send => format!("here it has 1 to {BYTES_MAX} bytes"),
-            _ => format!("here it has {WORD} to {BYTES_MAX} bytes, of which the first {WORD} are its number"),
+            Self::AtomicWrite => format!("the size is always {WORD} bytes"),
+            Self::Write | Self::Read | Self::Send => format!("the size is 1 to {BYTES_MAX} bytes"),
+            _ => format!(
+                "the size is {WORD} to {BYTES_MAX} bytes, of which the first {WORD} are a sequence number"
+            ),
         };
-        Err(Failure::new(Exit::Usage, format!("there is no {} of {bytes} bytes", self.name()))
+        Err(Failure::new(Exit::Usage, format!("{} of {bytes} bytes is not possible", self.name()))
             .cause(cause)
-            .fix("give another size"))
+            .fix("choose another size"))
     }
 }
 

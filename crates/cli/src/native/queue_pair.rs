@@ -6,36 +6,36 @@ use farreach_verbs::port::Mtu;
 use farreach_verbs::qp::QueuePairType;
 use serde::{Deserialize, Serialize};
 
-/// Options of the queue pairs that a test makes beside those of the engine. Both sides are told.
+/// Options of the queue pairs that a test creates beside those of the engine, on both sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[command(next_help_heading = "For raw-write, raw-read, raw-send, atomic-write and flush")]
 pub(crate) struct QueuePairArgs {
-    /// Path MTU: 256, 512, 1024, 2048 or 4096; by default the port's
+    /// Path MTU: 256, 512, 1024, 2048 or 4096; by default the MTU of the port
     #[arg(long = "mtu", value_name = "BYTES", value_parser = mtu_of)]
     pub(crate) mtu_bytes: Option<u32>,
 
-    /// Post up to so many bytes inline (raw-write, raw-send)
+    /// Post up to this size inline (raw-write, raw-send)
     #[arg(long = "inline", value_name = "BYTES", default_value_t = 0, hide_default_value = true)]
     pub(crate) inline_bytes: u32,
 
-    /// Post so many requests by one call (raw-write, raw-read, raw-send)
+    /// Work requests per post (raw-write, raw-read, raw-send)
     #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) post_list: u32,
 
-    /// Transport: rc is reliable; uc (raw-write, raw-send) and ud (raw-send) are not
+    /// Transport: rc (reliable), uc (unreliable; raw-write, raw-send) or ud (datagrams; raw-send)
     #[arg(long, value_name = "TYPE", default_value = "rc", hide_possible_values = true)]
     pub(crate) connection: Connection,
 }
 
-/// What connects two queue pairs.
+/// The transport of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Connection {
-    /// Reliable: what is lost is sent again
+    /// Reliable: lost packets are sent again
     Rc,
-    /// Unreliable: a write is done when it was sent
+    /// Unreliable: a write completes when it was sent
     Uc,
     /// Datagrams: unreliable, each in one packet
     Ud,
@@ -60,7 +60,7 @@ impl QueuePairArgs {
         .find_map(|(is_asked, flag)| is_asked.then_some(flag))
     }
 
-    /// Describes the options: `RC, MTU 1024, inline up to 64 B, lists of 16`.
+    /// Describes the options: `RC, MTU 1024, inline up to 64 B, post list 16`.
     pub(crate) fn words(&self) -> String {
         let mut words = match self.connection {
             Connection::Rc => "RC",
@@ -75,7 +75,7 @@ impl QueuePairArgs {
             words.push_str(&format!(", inline up to {} B", self.inline_bytes));
         }
         if self.post_list > 1 {
-            words.push_str(&format!(", lists of {}", self.post_list));
+            words.push_str(&format!(", post list {}", self.post_list));
         }
         words
     }
@@ -108,7 +108,7 @@ const MTUS: [Mtu; 5] = [Mtu::Bytes256, Mtu::Bytes512, Mtu::Bytes1024, Mtu::Bytes
 
 fn mtu_of(text: &str) -> Result<u32, String> {
     let bytes = text.parse::<u32>().ok().filter(|bytes| MTUS.iter().any(|mtu| mtu.bytes() == Some(*bytes)));
-    bytes.ok_or_else(|| "a path MTU is 256, 512, 1024, 2048 or 4096".to_owned())
+    bytes.ok_or_else(|| "use 256, 512, 1024, 2048 or 4096".to_owned())
 }
 
 #[cfg(test)]
@@ -134,7 +134,7 @@ mod tests {
             post_list: 16,
             connection: Connection::Uc,
         };
-        assert_eq!(args.words(), "UC, MTU 1024, inline up to 64 B, lists of 16");
+        assert_eq!(args.words(), "UC, MTU 1024, inline up to 64 B, post list 16");
         assert_eq!((args.flag(), QueuePairArgs::default().flag()), (Some("--mtu"), None));
         assert_eq!(QueuePairArgs::default().words(), "RC");
     }

@@ -96,7 +96,7 @@ pub(crate) fn client_stream(cards: &Cards, channel: &Channel, rules: StreamRules
     }
     let Called { mut links, memory, .. } = called;
     let (Some(link), Some(target)) = (links.pop(), memory.get(0, rules.bytes as u64)) else {
-        bail!("the other side has offered less than was asked for");
+        bail!("the other side offered less memory than requested");
     };
     let QueuePairArgs { inline_bytes, post_list, .. } = rules.queue_pair;
     Ok(NativeStream {
@@ -153,9 +153,9 @@ fn refused(operation: NativeOperation, failure: Failure) -> Failure {
     if operation != NativeOperation::FlushPersistent {
         return failure;
     }
-    Failure::new(Exit::Unavailable, format!("there is no memory for {}", operation.name()))
-        .cause(format!("the host's memory was not taken: {}", failure.sentence()))
-        .fix("it needs persistent memory (pmem); measure FLUSH to global visibility instead")
+    Failure::new(Exit::Unavailable, format!("no memory supports {}", operation.name()))
+        .cause(format!("host memory was refused: {}", failure.sentence()))
+        .fix("use persistent memory (pmem), or measure FLUSH to global visibility")
 }
 
 /// The client's side of a stream.
@@ -200,16 +200,16 @@ impl NativeStream {
         self.enqueue(if self.is_inline { request.inline() } else { request })
     }
 
-    /// Returns free memory that begins with the number of this operation.
+    /// Returns free memory that begins with the sequence number of this operation.
     fn numbered(&mut self) -> Result<Slice> {
-        let Some(mut source) = self.free.pop() else { bail!("more is in flight than was asked for") };
+        let Some(mut source) = self.free.pop() else { bail!("more operations are in flight than requested") };
         let len = WORD.min(source.len());
         source[..len].copy_from_slice(&self.posted.to_le_bytes()[..len]);
         Ok(source)
     }
 
     fn post_read(&mut self) -> Result<()> {
-        let Some(into) = self.free.pop() else { bail!("more is under way than was asked for") };
+        let Some(into) = self.free.pop() else { bail!("more operations are in flight than requested") };
         self.enqueue(SendRequest::read(into, self.target))
     }
 
@@ -232,11 +232,13 @@ impl NativeStream {
         }
         let done = self.link.complete()?;
         self.in_flight -= 1;
-        let Ok(slice) = done.buffers.into_slice() else { bail!("a request came back without its memory") };
+        let Ok(slice) = done.buffers.into_slice() else {
+            bail!("a work request completed without its buffer")
+        };
         if self.operation == NativeOperation::Read && [slice.first(), slice.last()] != [Some(&FILL); 2] {
-            return Err(Failure::new(Exit::Mismatch, "what was read is not what the server has")
-                .cause(format!("byte 0 is {:?}, and the server has {FILL}", slice.first()))
-                .fix("do not trust this path with data: see the card's error counters")
+            return Err(Failure::new(Exit::Mismatch, "the bytes read differ from the memory of the server")
+                .cause(format!("byte 0 is {:?} instead of {FILL}", slice.first()))
+                .fix("do not use this path for data; check the error counters of the card")
                 .into());
         }
         self.free.push(slice);
@@ -320,8 +322,8 @@ impl ServedStream {
         }
         let found = number.iter().rev().fold(0_u64, |word, byte| word << 8 | u64::from(*byte));
         let wrong = rest.iter().filter(|byte| **byte != FILL).count();
-        Err(Failure::new(Exit::Mismatch, format!("what {} has left is not what was written", self.operation.name()))
-            .cause(format!("the last one was number {posted}, and there is number {found}, with {wrong} wrong bytes behind it"))
-            .fix("do not trust this path with data: see the card's error counters"))
+        Err(Failure::new(Exit::Mismatch, format!("the memory has wrong contents after {}", self.operation.name()))
+            .cause(format!("the last write was number {posted}; the memory has number {found}, and {wrong} wrong bytes after it"))
+            .fix("do not use this path for data; check the error counters of the card"))
     }
 }

@@ -24,16 +24,18 @@ impl PeerAddress {
             let fix = match self.host.split_once('%') {
                 Some((_, interface)) => {
                     format!(
-                        "see whether `ip link show {interface}` has it, and which interface leads to the peer"
+                        "name the interface that leads to the peer; to check this one:\nip link show {interface}"
                     )
                 }
-                None => format!("give its address, or a name that `getent hosts {}` knows", self.host),
+                None => format!("use an IP address, or a name that resolves:\ngetent hosts {}", self.host),
             };
-            Failure::new(Exit::PeerLost, format!("connect to {}", self.told(port))).cause(cause).fix(fix)
+            Failure::new(Exit::PeerLost, format!("cannot connect to {}", self.told(port)))
+                .cause(cause)
+                .fix(fix)
         };
         let found: Vec<_> = (self.host.as_str(), port)
             .to_socket_addrs()
-            .map_err(|error| failure(format!("the name {} is not known: {error}", self.host)))?
+            .map_err(|error| failure(format!("cannot resolve the name {}: {error}", self.host)))?
             .collect();
         if found.is_empty() { Err(failure(format!("{} has no address", self.host))) } else { Ok(found) }
     }
@@ -59,10 +61,10 @@ impl FromStr for PeerAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = |why: &str| Err(format!("{why}: give host, host:port or [v6]:port"));
+        let wrong = |why: &str| Err(format!("{why}: use host, host:port or [IPv6]:port"));
         let number = |port: &str| match port.parse::<u16>() {
             Ok(port) if port > 0 => Ok(Some(port)),
-            _ => Err(format!("`{port}` is no port: it is a number from 1 to 65535")),
+            _ => Err(format!("`{port}` is not a port: use a number from 1 to 65535")),
         };
         if is_v6(text) {
             return Ok(Self { host: text.to_owned(), port: None });
@@ -72,24 +74,24 @@ impl FromStr for PeerAddress {
                 return wrong("the bracket is not closed");
             };
             if !is_v6(host) {
-                return wrong("no IPv6 address in the brackets");
+                return wrong("the brackets contain no IPv6 address");
             }
             let port = match behind.strip_prefix(':') {
                 Some(port) => number(port)?,
                 None if behind.is_empty() => None,
-                None => return wrong("nothing but a port may follow the bracket"),
+                None => return wrong("only a port may follow the bracket"),
             };
             return Ok(Self { host: host.to_owned(), port });
         }
         let (host, port) = match text.rsplit_once(':') {
             Some((host, _)) if host.contains(':') => {
-                return wrong("an IPv6 address with a port wants brackets");
+                return wrong("an IPv6 address with a port needs brackets");
             }
             Some((host, port)) => (host, number(port)?),
             None => (text, None),
         };
         if host.is_empty() || host.contains(char::is_whitespace) {
-            return wrong("there is no host in it");
+            return wrong("the host is missing");
         }
         Ok(Self { host: host.to_owned(), port })
     }
@@ -152,11 +154,11 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told() {
         for (text, told) in [
-            ("", "no host"),
-            (":99", "no host"),
-            ("a:b", "no port"),
-            ("a:0", "no port"),
-            ("a:70000", "no port"),
+            ("", "host is missing"),
+            (":99", "host is missing"),
+            ("a:b", "not a port"),
+            ("a:0", "not a port"),
+            ("a:70000", "not a port"),
             ("[::1", "bracket"),
             ("[::1]99", "bracket"),
             ("[a]:99", "no IPv6"),

@@ -202,14 +202,14 @@ impl Channel {
         }
         self.last_failure(LAST_MESSAGE).unwrap_or_else(|| match error.lost() {
             Some(reason) => exit::lost(reason),
-            None => exit::lost(format!("the other side has aborted {what}")),
+            None => exit::lost(format!("the other side aborted {what}")),
         })
     }
 
     /// Returns why something has not arrived in time.
     pub(crate) fn not_in_time(&self, what: &str) -> Failure {
         let failure = self.last_failure(LAST_MESSAGE);
-        failure.unwrap_or_else(|| self.stuck(format!("{what} has not arrived in time")))
+        failure.unwrap_or_else(|| self.stuck(format!("timeout while waiting for {what}")))
     }
 
     /// Replaces a timeout by an error of the links, if there is one.
@@ -225,11 +225,13 @@ impl Channel {
         let failure = Failure::new(Exit::PeerLost, what);
         match self.peer.link_errors().pop() {
             Some(note) => failure
-                .cause(format!("the two sides hear each other over TCP, but what goes over the rail does not arrive: {note}"))
+                .cause(format!(
+                    "the TCP connection to the peer works, but data over the rail does not arrive: {note}"
+                ))
                 .fix(note.fix),
             None => failure
-                .cause("the other side is there, and does not come to it")
-                .fix("see the server's log, and whether its host is overloaded"),
+                .cause("the other side is connected, but does not respond")
+                .fix("check the server's log, and the load of its host"),
         }
     }
 }
@@ -250,11 +252,11 @@ const MESSAGE_MARK: &[u8] = b"farreach message";
 
 fn understand<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     let not_understood = |cause: String| {
-        let failure = Failure::new(Exit::Failed, "the other side says what is not understood");
-        failure.cause(cause).fix("install the same farreach on both sides")
+        let failure = Failure::new(Exit::Failed, "cannot parse a message from the other side");
+        failure.cause(cause).fix("install the same version of farreach on both hosts")
     };
     let Some(message) = bytes.strip_prefix(MESSAGE_MARK) else {
-        return Err(not_understood("bytes came where a message was expected".to_owned()).into());
+        return Err(not_understood("received data where a message was expected".to_owned()).into());
     };
     match serde_json::from_slice(message) {
         Ok(Message::Value(message)) => Ok(message),
@@ -264,7 +266,7 @@ fn understand<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
 }
 
 pub(super) fn stopped() -> Failure {
-    Failure::new(Exit::PeerLost, "the server was told to end").fix("start it again, and the test")
+    Failure::new(Exit::PeerLost, "the server was stopped").fix("start the server again, then the test")
 }
 
 fn of_the_other_side(failure: Failure) -> Failure {

@@ -72,20 +72,24 @@ impl Session {
         parameters: &impl Serialize,
     ) -> Result<Self> {
         rules.tuning.pin_client()?;
-        interrupt::watch().context("cannot watch for Ctrl-C")?;
+        interrupt::watch().context("cannot set up signal handling")?;
         measure::sleep_exactly();
+        // A mistyped rail is reported without a server.
+        rails::check_named(&args.rails)?;
         let address = args.peer.told(args.port);
         let mut calls = Vec::new();
         for _ in 0..rules.queues {
             calls.push(call(args)?);
         }
         let Some((first, welcome)) = calls.first() else {
-            return Err(Failure::new(Exit::Usage, "no queue is asked for")
-                .fix("ask for one at least")
+            return Err(Failure::new(Exit::Usage, "the number of queues is 0")
+                .fix("use at least one queue")
                 .into());
         };
-        let (welcome, here) =
-            (welcome.clone(), first.stream().local_addr().context("the connection is gone")?);
+        let (welcome, here) = (
+            welcome.clone(),
+            first.stream().local_addr().context("cannot read the address of the connection")?,
+        );
         let mut choice = rails::choose(&args.rails, &welcome.offers, here)?;
         // A rail that is named twice is used once.
         let mut seen = HashSet::new();
@@ -170,7 +174,7 @@ fn tell_rails(engine: &Engine, choice: &Choice, welcome: &Welcome, address: &str
 /// Opens a connection and does the handshake up to the welcome.
 pub(crate) fn call(args: &ClientArgs) -> Result<(Line, Welcome)> {
     let stream = dial(&args.peer.resolve(args.port)?, &args.peer.told(args.port))?;
-    let mut line = Line::new(stream).context("cannot set the connection up")?;
+    let mut line = Line::new(stream).context("cannot configure the connection")?;
     if let Some(folder) = &args.tls {
         let mut tls = super::open_tls(folder)?;
         if let Some(name) = &args.tls_name {
@@ -193,7 +197,7 @@ pub(crate) fn meet(engine: &Engine, mut line: Line, order: &Order<impl Serialize
 }
 
 pub(crate) fn of_the_server(failure: Failure) -> Failure {
-    Failure { error: format!("the server says: {}", failure.error), ..failure }
+    Failure { error: format!("the server reports: {}", failure.error), ..failure }
 }
 
 /// Connects to the first address that accepts.
@@ -205,23 +209,23 @@ fn dial(addresses: &[SocketAddr], told: &str) -> Result<TcpStream, Failure> {
             Err(error) => refusal = Some(why_not(told, address, &error)),
         }
     }
-    Err(refusal.unwrap_or_else(|| Failure::new(Exit::PeerLost, format!("connect to {told}"))))
+    Err(refusal.unwrap_or_else(|| Failure::new(Exit::PeerLost, format!("cannot connect to {told}"))))
 }
 
 fn why_not(told: &str, address: &SocketAddr, error: &std::io::Error) -> Failure {
     use std::io::ErrorKind;
-    let failure = Failure::new(Exit::PeerLost, format!("connect to {told}"));
+    let failure = Failure::new(Exit::PeerLost, format!("cannot connect to {told}"));
     let (ip, port) = (address.ip(), address.port());
     match error.kind() {
-        ErrorKind::ConnectionRefused => failure
-            .cause(format!("nothing listens on {address}"))
-            .fix(format!("start `farreach serve -p {port}` on {ip}, or give the port it has")),
+        ErrorKind::ConnectionRefused => failure.cause(format!("nothing listens on {address}")).fix(format!(
+            "give the server's port with -p, or start the server on {ip}:\nfarreach serve -p {port}"
+        )),
         ErrorKind::TimedOut | ErrorKind::WouldBlock => failure
             .cause(format!("no answer from {ip} within {DIAL_PATIENCE:?}"))
-            .fix(format!("see whether {ip} is up (ping {ip}), and whether a firewall drops TCP port {port}")),
-        ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
-            failure.cause(format!("no route to {ip}: {error}")).fix(format!("see `ip route get {ip}`"))
-        }
-        _ => failure.cause(error.to_string()).fix(format!("see whether this host reaches {ip} at all")),
+            .fix(format!("check that no firewall drops TCP port {port}, and that {ip} is up:\nping {ip}")),
+        ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => failure
+            .cause(format!("no route to {ip}: {error}"))
+            .fix(format!("check the route:\nip route get {ip}")),
+        _ => failure.cause(error.to_string()).fix(format!("check that this host can reach {ip}:\nping {ip}")),
     }
 }

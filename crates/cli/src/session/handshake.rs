@@ -67,9 +67,9 @@ impl Line {
         let mut first = [0];
         let len = self.stream.peek(&mut first).map_err(|error| ended(&error))?;
         if len == 1 && first[0] != TLS_HANDSHAKE {
-            let refusal = Failure::new(Exit::PeerLost, "it speaks TLS only")
-                .cause("the client has begun without")
-                .fix("give the client --tls FOLDER with a certificate that the server's ca.pem vouches for");
+            let refusal = Failure::new(Exit::PeerLost, "it accepts TLS only")
+                .cause("the client connected without TLS")
+                .fix("start the client with --tls FOLDER and a certificate signed by the server's ca.pem");
             tell_refusal(&mut self, &refusal)?;
             return Err(refusal);
         }
@@ -144,7 +144,9 @@ impl Line {
         self.read(&mut len)?;
         let len = u32::from_be_bytes(len) as usize;
         if len > bytes_max {
-            return Err(garbled(format!("it announces {len} bytes, where {bytes_max} are the most")));
+            return Err(garbled(format!(
+                "it announces a message of {len} bytes; the limit is {bytes_max} bytes"
+            )));
         }
         let mut bytes = vec![0; len];
         self.read(&mut bytes)?;
@@ -215,7 +217,7 @@ impl Write for Patient {
 
 /// The error of a read when this process is interrupted.
 #[derive(Debug, thiserror::Error)]
-#[error("told to end")]
+#[error("interrupted")]
 struct ToldToEnd;
 
 fn write_secured(session: &mut Connection, stream: &mut Patient, bytes: &[u8]) -> io::Result<()> {
@@ -254,21 +256,21 @@ pub(crate) enum Other {
 fn check_head(head: &[u8; HEAD_LEN], other: Other) -> Result<(), Failure> {
     let (magic, version) = head.split_at(MAGIC.len());
     let (it, fix) = match other {
-        Other::Server => ("what listens there", "see which port `farreach serve` printed, and give it"),
-        Other::Client => ("what has called", "it is none of our clients"),
+        Other::Server => ("the program on this port", "give the port that `farreach serve` printed"),
+        Other::Client => ("the program that connected", "none: it is not a farreach client"),
     };
     if magic[0] == TLS_HANDSHAKE {
-        let error = format!("{it} speaks TLS, and this side does not");
+        let error = format!("{it} uses TLS, and this side does not");
         return Err(
-            Failure::new(Exit::PeerLost, error).fix("start both sides with --tls FOLDER, or both without")
+            Failure::new(Exit::PeerLost, error).fix("start both sides with --tls FOLDER, or both without it")
         );
     }
     if magic == ENGINE_MAGIC {
-        let error = format!("{it} is a program that uses the library farreach, not the command");
+        let error = format!("{it} uses the farreach library, not the command");
         return Err(Failure::new(Exit::PeerLost, error).fix(fix));
     }
     if magic != MAGIC {
-        let error = format!("{it} does not speak as farreach does");
+        let error = format!("{it} does not use the farreach protocol");
         return Err(Failure::new(Exit::PeerLost, error).fix(fix));
     }
     let theirs = version.iter().fold(0_u16, |version, byte| version << 8 | u16::from(*byte));
@@ -280,53 +282,58 @@ fn check_head(head: &[u8; HEAD_LEN], other: Other) -> Result<(), Failure> {
         Other::Client => ("client", "server"),
     };
     let older = if theirs > PROTOCOL { this } else { other };
-    let cause =
-        format!("the {other} speaks version {theirs} of the protocol, and this {this} version {PROTOCOL}");
-    Err(Failure::new(Exit::PeerLost, format!("the two sides are of different versions: upgrade the {older}"))
-        .cause(cause)
-        .fix(format!("install the same farreach on both sides; the {older}'s is the older one")))
+    let cause = format!("the {other} has protocol version {theirs}, this {this} has version {PROTOCOL}");
+    Err(Failure::new(
+        Exit::PeerLost,
+        format!("client and server have different versions: upgrade the {older}"),
+    )
+    .cause(cause)
+    .fix(format!("install the same version of farreach on both hosts; the {older} has the older one")))
 }
 
 fn ended(error: &io::Error) -> Failure {
     if error.get_ref().is_some_and(|inner| inner.is::<ToldToEnd>()) {
         return interrupt::before_anything();
     }
-    let failure = Failure::new(Exit::PeerLost, "the two sides did not come to an agreement");
+    let failure = Failure::new(Exit::PeerLost, "the handshake failed");
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => failure
-            .cause("the other side is connected, and says nothing")
-            .fix("see whether it is `farreach serve`, and whether it hangs or was stopped"),
+            .cause("the other side is connected, but sends nothing")
+            .fix("check that it is `farreach serve`, and that it does not hang"),
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => failure
             .cause("the other side closed the connection")
-            .fix("see what it said on its own screen or in its log"),
-        _ => failure.cause(error.to_string()).fix("see whether the network between the two is well"),
+            .fix("check the output and the log of the other side"),
+        _ => failure.cause(error.to_string()).fix("check the network between the two hosts"),
     }
 }
 
 /// Returns why the TLS handshake failed.
 fn distrusted(error: &io::Error, other: Other) -> Failure {
     let (this, that) = match other {
-        Other::Server => ("the server", "start `farreach serve --tls FOLDER` there, or leave --tls out here"),
-        Other::Client => {
-            ("the client", "see that its folder has a certificate that this side's ca.pem vouches for")
+        Other::Server => {
+            ("the server", "omit --tls here, or start the server with it:\nfarreach serve --tls FOLDER")
         }
+        Other::Client => (
+            "the client",
+            "start the client with --tls FOLDER and a certificate signed by this side's ca.pem",
+        ),
     };
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match inner {
         Some(rustls::Error::InvalidMessage(_)) => {
-            Failure::new(Exit::PeerLost, format!("{this} does not speak TLS")).cause("its first bytes are something else").fix(that)
+            Failure::new(Exit::PeerLost, format!("{this} does not use TLS")).cause("its first bytes are not TLS").fix(that)
         }
-        Some(reason) => Failure::new(Exit::PeerLost, format!("{this} is not trusted, or does not trust this side"))
+        Some(reason) => Failure::new(Exit::PeerLost, format!("TLS handshake failed: the certificate of {this} or of this side was refused"))
             .cause(reason.to_string())
-            .fix("see that both have a valid certificate of the other's ca.pem, and that the server's names the host as it was typed (or give --tls-name)"),
+            .fix("use certificates that the other side's ca.pem has signed; the server's must contain the host as typed, or the name given with --tls-name"),
         None => ended(error),
     }
 }
 
 fn garbled(cause: String) -> Failure {
-    Failure::new(Exit::PeerLost, "the other side says what is not understood")
+    Failure::new(Exit::PeerLost, "cannot parse a message from the other side")
         .cause(cause)
-        .fix("install the same farreach on both sides")
+        .fix("install the same version of farreach on both hosts")
 }
 
 /// Does the agent's side of the handshake, and returns the client's order.
@@ -374,8 +381,8 @@ mod tests {
     #[test]
     fn an_engine_and_a_stranger_are_told_from_a_server() {
         let engine = check_head(&head(&ENGINE_MAGIC, 1), Other::Server).expect_err("no command");
-        assert!(engine.error.contains("uses the library"), "{engine:?}");
+        assert!(engine.error.contains("uses the farreach library"), "{engine:?}");
         let stranger = check_head(b"HTTP/1.1", Other::Server).expect_err("no farreach");
-        assert!(stranger.error.contains("does not speak"), "{stranger:?}");
+        assert!(stranger.error.contains("does not use the farreach protocol"), "{stranger:?}");
     }
 }

@@ -105,15 +105,15 @@ pub(crate) fn named<T>(command: &'static str, parameters: T) -> Named<T> {
     BTreeMap::from([(command, parameters)])
 }
 
-/// How a side waits.
+/// How a side waits for completions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Wait {
-    /// Spin: the shortest latency, for a whole core
+    /// Poll: lowest latency, uses a whole core
     Busy,
-    /// Sleep until the completion event: the least CPU
+    /// Sleep until the completion event: least CPU
     Event,
-    /// Spin a moment, then sleep
+    /// Poll briefly, then sleep
     Adaptive,
 }

@@ -81,18 +81,18 @@ pub(crate) struct BlastProgress {
 
 type IntervalReader = Box<dyn FnMut(&Interval) + Send>;
 
-/// What went on between two looks at a stream: a line of JSON for a program. Sizes are bytes, times ns since the beginning.
-/// The schema is docs/schema/blast-interval.json.
+/// One interval of `farreach blast`, as a line of JSON. Sizes are in bytes, times in ns since the
+/// start. The schema is docs/schema/blast-interval.json.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Interval {
     #[cfg_attr(test, schemars(extend("const" = SCHEMA_VERSION)))]
     schema_version: u32,
-    /// `interval`: by it a line is told from the report, which has a `command` instead.
+    /// Always `interval`. The report has a `command` instead.
     event: &'static str,
     start_ns: u64,
     end_ns: u64,
-    /// Of both ways together.
+    /// The bytes of both directions.
     bytes: u64,
     bits_per_second: f64,
 }

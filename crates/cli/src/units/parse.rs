@@ -11,21 +11,19 @@ pub(crate) fn size_of(text: &str) -> Result<u64, String> {
             // 10⁶ or 2²⁰: the wrong guess would measure something else than intended.
             decimal @ ("KB" | "MB" | "GB" | "TB") => {
                 let prefix = &decimal[..1];
-                format!(
-                    "{unit} may mean two sizes: say {number}{prefix} or {number}{prefix}iB for the binary one"
-                )
+                format!("{unit} is ambiguous: use {number}{prefix} or {number}{prefix}iB for the binary size")
             }
-            _ => format!("there is no unit {unit:?}: {SIZES}"),
+            _ => format!("{unit:?} is not a unit: {SIZES}"),
         });
     };
-    let number: u64 = number.parse().map_err(|_| format!("{number:?} is no whole number: {SIZES}"))?;
+    let number: u64 = number.parse().map_err(|_| format!("{number:?} is not a whole number: {SIZES}"))?;
     if number == 0 {
         return Err("a size is at least 1 byte".to_owned());
     }
-    number.checked_mul(factor).ok_or_else(|| "that is more than any memory has".to_owned())
+    number.checked_mul(factor).ok_or_else(|| "the size is too large".to_owned())
 }
 
-const SIZES: &str = "sizes are written as 8, 4k, 1M, 1MiB or 2G";
+const SIZES: &str = "use 8, 4k, 1M, 1MiB or 2G";
 
 fn binary_factor(unit: &str) -> Option<u64> {
     match unit {
@@ -49,7 +47,7 @@ pub(crate) fn bit_rate_of(text: &str) -> Result<f64, String> {
         "Tb/s" => 1e12,
         _ => match unit.strip_suffix("iB/s").and_then(|_| binary_factor(unit.trim_end_matches("/s"))) {
             Some(bytes) => bytes as f64 * 8.0,
-            None => return Err(format!("{text:?} is no rate of data: write 10Gb/s or 1.2GiB/s")),
+            None => return Err(format!("{text:?} is not a data rate: use 10Gb/s or 1.2GiB/s")),
         },
     };
     Ok(positive(number)? * factor)
@@ -63,7 +61,7 @@ pub(crate) fn operation_rate_of(text: &str) -> Result<f64, String> {
         "k/s" | "K/s" => 1e3,
         "M/s" => 1e6,
         "G/s" => 1e9,
-        _ => return Err(format!("{text:?} is no rate of operations: write 500k/s or 1.2M/s")),
+        _ => return Err(format!("{text:?} is not an operation rate: use 500k/s or 1.2M/s")),
     };
     Ok(positive(number)? * factor)
 }
@@ -79,10 +77,9 @@ pub(crate) fn duration_of(text: &str) -> Result<Duration, String> {
         "s" => 1.0,
         "m" | "min" => 60.0,
         "h" => 3600.0,
-        _ => return Err(format!("{text:?} is no time: write 20us, 1.5ms, 2s or 3min")),
+        _ => return Err(format!("{text:?} is not a time: use 20us, 1.5ms, 2s or 3min")),
     };
-    Duration::try_from_secs_f64(positive(number)? * seconds)
-        .map_err(|_| "that is longer than any clock runs".to_owned())
+    Duration::try_from_secs_f64(positive(number)? * seconds).map_err(|_| "the time is too long".to_owned())
 }
 
 /// Parses a time in seconds unless it has a unit, like other tools of this field: `10`, `0.5`,
@@ -98,14 +95,14 @@ pub(crate) fn seconds_of(text: &str) -> Result<Duration, String> {
 pub(crate) fn share_of(text: &str) -> Result<f64, String> {
     match parts(text) {
         (number, "%") => Ok(positive(number)? / 100.0),
-        _ => Err(format!("{text:?} is no percentage: write 90%")),
+        _ => Err(format!("{text:?} is not a percentage: use 90%")),
     }
 }
 
 fn positive(number: &str) -> Result<f64, String> {
     match number.parse::<f64>() {
         Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
-        _ => Err(format!("{number:?} is no number above 0")),
+        _ => Err(format!("{number:?} is not a number above 0")),
     }
 }
 
@@ -139,14 +136,14 @@ mod tests {
     #[test]
     fn a_wrong_size_says_what_would_do() {
         for (text, words) in [
-            ("", "\"\" is no whole number: sizes are written as 8, 4k, 1M, 1MiB or 2G"),
-            ("1.5M", "\"1.5\" is no whole number: sizes are written as 8, 4k, 1M, 1MiB or 2G"),
-            ("-1", "there is no unit \"-1\": sizes are written as 8, 4k, 1M, 1MiB or 2G"),
-            ("4MB", "MB may mean two sizes: say 4M or 4MiB for the binary one"),
-            ("4kb", "kb may mean two sizes: say 4K or 4KiB for the binary one"),
-            ("4x", "there is no unit \"x\": sizes are written as 8, 4k, 1M, 1MiB or 2G"),
+            ("", "\"\" is not a whole number: use 8, 4k, 1M, 1MiB or 2G"),
+            ("1.5M", "\"1.5\" is not a whole number: use 8, 4k, 1M, 1MiB or 2G"),
+            ("-1", "\"-1\" is not a unit: use 8, 4k, 1M, 1MiB or 2G"),
+            ("4MB", "MB is ambiguous: use 4M or 4MiB for the binary size"),
+            ("4kb", "kb is ambiguous: use 4K or 4KiB for the binary size"),
+            ("4x", "\"x\" is not a unit: use 8, 4k, 1M, 1MiB or 2G"),
             ("0", "a size is at least 1 byte"),
-            ("99999999T", "that is more than any memory has"),
+            ("99999999T", "the size is too large"),
         ] {
             assert_eq!(size_of(text), Err(words.to_owned()));
         }
@@ -161,9 +158,9 @@ mod tests {
         assert_eq!(operation_rate_of("500k/s"), Ok(500e3));
         assert_eq!(operation_rate_of("800/s"), Ok(800.0));
         let error = bit_rate_of("10GB/s").unwrap_err();
-        assert_eq!(error, "\"10GB/s\" is no rate of data: write 10Gb/s or 1.2GiB/s");
-        assert_eq!(bit_rate_of("0Gb/s").unwrap_err(), "\"0\" is no number above 0");
-        assert!(operation_rate_of("500k").unwrap_err().contains("write 500k/s"));
+        assert_eq!(error, "\"10GB/s\" is not a data rate: use 10Gb/s or 1.2GiB/s");
+        assert_eq!(bit_rate_of("0Gb/s").unwrap_err(), "\"0\" is not a number above 0");
+        assert!(operation_rate_of("500k").unwrap_err().contains("use 500k/s"));
     }
 
     #[test]
@@ -171,8 +168,8 @@ mod tests {
         assert_eq!(duration_of("20us"), Ok(Duration::from_micros(20)));
         assert_eq!(duration_of("20µs"), Ok(Duration::from_micros(20)));
         assert_eq!(duration_of("1.5ms"), Ok(Duration::from_micros(1500)));
-        assert_eq!(duration_of("20").unwrap_err(), "\"20\" is no time: write 20us, 1.5ms, 2s or 3min");
-        assert_eq!(duration_of("99999999999999999999h").unwrap_err(), "that is longer than any clock runs");
+        assert_eq!(duration_of("20").unwrap_err(), "\"20\" is not a time: use 20us, 1.5ms, 2s or 3min");
+        assert_eq!(duration_of("99999999999999999999h").unwrap_err(), "the time is too long");
         assert_eq!(seconds_of("10"), Ok(Duration::from_secs(10)));
         assert_eq!(seconds_of("0.5"), Ok(Duration::from_millis(500)));
         assert_eq!(seconds_of("2min"), Ok(Duration::from_secs(120)));
@@ -182,6 +179,6 @@ mod tests {
     #[test]
     fn shares_are_percentages() {
         assert_eq!(share_of("90%"), Ok(0.9));
-        assert_eq!(share_of("90").unwrap_err(), "\"90\" is no percentage: write 90%");
+        assert_eq!(share_of("90").unwrap_err(), "\"90\" is not a percentage: use 90%");
     }
 }

@@ -45,7 +45,7 @@ impl FromStr for Counts {
     fn from_str(text: &str) -> Result<Self, String> {
         let number = |text: &str| match text.trim().parse::<u32>() {
             Ok(number) if number > 0 => Ok(u64::from(number)),
-            _ => Err(format!("{text:?} is no whole number above 0")),
+            _ => Err(format!("{text:?} is not a whole number above 0")),
         };
         // No value exceeds the largest one typed, which fits 32 bits.
         let numbers = sweep(text, number)?.into_iter().filter_map(|number| u32::try_from(number).ok());
@@ -73,7 +73,7 @@ fn sweep(text: &str, value_of: impl Fn(&str) -> Result<u64, String>) -> Result<V
             None => values.push(value_of(item)?),
         }
         if values.len() > VALUES_MAX {
-            return Err(format!("that is more than {VALUES_MAX} values: choose fewer"));
+            return Err(format!("the list has more than {VALUES_MAX} values: use fewer"));
         }
     }
     let mut distinct = Vec::new();
@@ -96,11 +96,15 @@ fn range(
     let (last, factor) = rest.split_once('*').unwrap_or((rest, "2"));
     let factor = match factor.trim().parse::<u64>() {
         Ok(factor) if factor >= 2 => factor,
-        _ => return Err(format!("{factor:?} is no factor: write a whole number from 2, as in 8..1M*4")),
+        _ => {
+            return Err(format!(
+                "{factor:?} is not a factor: use a whole number of at least 2, as in 8..1M*4"
+            ));
+        }
     };
     let (mut value, end) = (value_of(first)?, value_of(last)?);
     if value > end {
-        return Err(format!("{first} is more than {last}: write the smaller one first"));
+        return Err(format!("{first} is greater than {last}: put the smaller value first"));
     }
     while value < end {
         values.push(value);
@@ -151,14 +155,17 @@ mod tests {
     #[test]
     fn mistakes_say_what_would_do() {
         let refused = |text: &str| text.parse::<Sizes>().unwrap_err();
-        assert_eq!(refused("1M..8"), "1M is more than 8: write the smaller one first");
-        assert_eq!(refused("8..1M*1"), "\"1\" is no factor: write a whole number from 2, as in 8..1M*4");
-        assert!(refused("8,").contains("is no whole number"), "{}", refused("8,"));
-        assert!(refused("8..").contains("is no whole number"), "{}", refused("8.."));
+        assert_eq!(refused("1M..8"), "1M is greater than 8: put the smaller value first");
+        assert_eq!(
+            refused("8..1M*1"),
+            "\"1\" is not a factor: use a whole number of at least 2, as in 8..1M*4"
+        );
+        assert!(refused("8,").contains("is not a whole number"), "{}", refused("8,"));
+        assert!(refused("8..").contains("is not a whole number"), "{}", refused("8.."));
         let many: Vec<_> = (1..=257).map(|number| number.to_string()).collect();
-        assert_eq!(refused(&many.join(",")), "that is more than 256 values: choose fewer");
-        assert_eq!("1k".parse::<Counts>().unwrap_err(), "\"1k\" is no whole number above 0");
-        assert_eq!("0".parse::<Counts>().unwrap_err(), "\"0\" is no whole number above 0");
+        assert_eq!(refused(&many.join(",")), "the list has more than 256 values: use fewer");
+        assert_eq!("1k".parse::<Counts>().unwrap_err(), "\"1k\" is not a whole number above 0");
+        assert_eq!("0".parse::<Counts>().unwrap_err(), "\"0\" is not a whole number above 0");
     }
 
     #[test]

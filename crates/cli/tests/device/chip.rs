@@ -20,7 +20,7 @@ fn a_card_without_on_chip_memory_says_what_it_was_asked() {
     let ended = server.run("chip", &["--json"]);
     assert_eq!(ended.code, Some(3), "{ended:#?}");
     let error = format!("on the other side: {} has no on-chip memory", device_of_server());
-    for words in [&error, "max_dm_size", "it says 0 bytes", "--host-memory", "farreach devices -v"] {
+    for words in [&error, "max_dm_size", "max_dm_size of 0 bytes", "--host-memory", "farreach devices -v"] {
         assert!(ended.stderr.contains(words), "{words}: {ended:#?}");
     }
     let report = ended.json();
@@ -41,7 +41,7 @@ fn every_step_goes_by_queue_pairs_on_the_hosts_memory() {
     assert_steps(&report, MEMORY);
     assert_lock(&report, 4, 25);
     assert_eq!(report["error"], Value::Null);
-    server.wait_for_log("chip is done");
+    server.wait_for_log("chip finished");
 }
 
 /// What is the same on every kernel, and slow.
@@ -57,8 +57,9 @@ mod one_guest {
             let text = server.run("chip", &words);
             assert_eq!((text.code, text.stderr.as_str()), (Some(0), ""), "{text:#?}");
             let card = device_of_server();
-            let place = format!("4 KiB of the server's host memory, by its {card}, over 2 queue pairs");
-            for words in [place.as_str(), "(RDMA)", "counter 10, at the server 10: as it must be"] {
+            let access = format!("access  2 queue pairs to {card} of the server");
+            let memory = "(RDMA): 4 KiB of host memory\n";
+            for words in [access.as_str(), memory, "counter 10, at the server 10: correct"] {
                 assert!(text.stdout.contains(words), "{words}: {}", text.stdout);
             }
         }

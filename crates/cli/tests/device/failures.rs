@@ -126,7 +126,7 @@ mod two_hosts {
         let clients = [("ping", &["-n", "10"][..]), ("blast", &["-n", "10"]), ("fill", &["--pages", "8"])]
             .map(|(command, words)| server.start_client(command, words));
         let words = [
-            "the two sides hear each other over TCP, but what goes over the rail does not arrive",
+            "the TCP connection to the peer works, but data over the rail does not arrive",
             "no acknowledgement from the peer after all retries",
         ];
         let ended = clients.map(|client| assert_failed(client.end_within(TOLD_WITHIN), 4, &words));

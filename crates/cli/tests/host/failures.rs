@@ -43,7 +43,7 @@ fn nothing_listens() {
         assert_fails(
             &mut client(command, &free.to_string()),
             4,
-            &[&format!("error: connect to {free}"), &cause, &fix],
+            &[&format!("error: cannot connect to {free}"), &cause, &fix],
         );
         assert_fails_as_json(&mut client(command, &free.to_string()), 4, &[&cause]);
     }
@@ -56,11 +56,25 @@ fn nothing_listens() {
     );
 }
 
+/// A rail that this host does not have is reported before any connection: here nothing listens.
+#[test]
+fn a_mistyped_rail_is_reported_without_a_server() {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("it listens");
+    for command in ["ping", "fill", "blast", "bench", "chip", "doctor"] {
+        let mut client = client(command, &free.to_string());
+        assert_fails(
+            client.args(["-d", "tpc"]),
+            3,
+            &["error: this host has no rail tpc", "cause: ", "fix: "],
+        );
+    }
+}
+
 #[test]
 fn a_name_is_not_known() {
     let words = [
         "connect to nobody.invalid:18520",
-        "cause: the name nobody.invalid is not known",
+        "cause: cannot resolve the name nobody.invalid",
         "getent hosts nobody.invalid",
     ];
     assert_fails(&mut client("ping", "nobody.invalid"), 4, &words);
@@ -73,7 +87,7 @@ fn a_listener_says_nothing() {
     let silent = listener(std::mem::forget).to_string();
     let clients = CLIENTS.map(|command| Client::start(&mut client(command, &silent)));
     for client in clients {
-        let words = ["the other side is connected, and says nothing", "whether it is `farreach serve`"];
+        let words = ["the other side is connected, but sends nothing", "check that it is `farreach serve`"];
         assert_failed(client.end_within(TOLD_WITHIN), 4, &words);
     }
 }
@@ -104,14 +118,14 @@ fn a_listener_is_no_farreach() {
     });
     for address in [web, ssh] {
         let words = [
-            "error: what listens there does not speak as farreach does",
-            "see which port `farreach serve` printed",
+            "error: the program on this port does not use the farreach protocol",
+            "give the port that `farreach serve` printed",
         ];
         assert_fails(&mut client("ping", &address.to_string()), 4, &words);
         assert_fails_as_json(&mut client("fill", &address.to_string()), 4, &words[..1]);
     }
     let rude = listener(drop);
-    let words = ["the other side closed the connection", "see what it said"];
+    let words = ["the other side closed the connection", "check the output and the log"];
     assert_fails(&mut client("blast", &rude.to_string()), 4, &words);
 }
 
@@ -121,7 +135,7 @@ fn a_listener_uses_the_library() {
         let _ = stream.write_all(b"farrch\x00\x01and more");
         std::mem::forget(stream);
     });
-    let words = ["what listens there is a program that uses the library farreach, not the command"];
+    let words = ["the program on this port uses the farreach library, not the command"];
     assert_fails(&mut client("ping", &engine.to_string()), 4, &words);
 }
 
@@ -133,12 +147,12 @@ fn a_server_is_of_another_version() {
             let _ = stream.write_all(&head(version));
             std::mem::forget(stream);
         });
-        let cause = format!("the server speaks version {version} of the protocol, and this client version 3");
+        let cause = format!("the server has protocol version {version}, this client has version 3");
         for command in CLIENTS {
             assert_fails(
                 &mut client(command, &server.to_string()),
                 4,
-                &[told, &cause, "install the same farreach"],
+                &[told, &cause, "install the same version of farreach"],
             );
         }
         assert_fails_as_json(&mut client("ping", &server.to_string()), 4, &[told]);
@@ -156,7 +170,7 @@ fn a_server_says_what_is_not_understood() {
         assert_fails(
             &mut client("ping", &server.to_string()),
             4,
-            &["says what is not understood", "install the same farreach"],
+            &["cannot parse a message from the other side", "install the same version of farreach"],
         );
     }
 }
@@ -170,27 +184,27 @@ fn wrong_usage_ends_with_2_and_says_what_would_do() {
         (&["blast", "here", "-s", "2M", "--op", "send"], "at most 1 MiB"),
         (&["ping", "here", "-s", "8MB"], "8M"),
         (&["ping", "here", "-n", "0"], "1.."),
-        (&["ping", "here", "-D", "0"], "no number above 0"),
+        (&["ping", "here", "-D", "0"], "not a number above 0"),
         (&["ping", "here", "-n", "1", "-D", "1"], "cannot be used with"),
         (&["ping", "here", "--op", "nonsense"], "possible values: send, write, read"),
         (&["ping", "here", "--wait", "nonsense"], "possible values: busy, event, adaptive"),
         (&["ping", "here", "--sl", "16"], "0..=15"),
         (&["ping", "here", "--tclass", "256"], "0..=255"),
         (&["ping"], "<PEER>"),
-        (&["ping", "here:0"], "no port"),
+        (&["ping", "here:0"], "not a port"),
         (&["ping", "here", "-p", "0"], "1..=65535"),
         (&["blast", "here", "-n", "1", "-D", "1"], "cannot be used with"),
         (&["ping", "::1:2:3:x"], "brackets"),
         (&["fill", "here", "-s", "0"], "at least 1 byte"),
-        (&["fill", "here", "-s", "1G", "-n", "1000000"], "1.00 TiB are the most"),
-        (&["fill", "here", "--pages", "0"], "one page at least"),
+        (&["fill", "here", "-s", "1G", "-n", "1000000"], "the limit is 1.00 TiB"),
+        (&["fill", "here", "--pages", "0"], "at least one page"),
         (&["fill", "here", "--pages", "4000000000"], "a region has at most"),
-        (&["fill", "here", "--regions", "65"], "there are 1 to 64"),
+        (&["fill", "here", "--regions", "65"], "the number of regions is 1 to 64"),
         (&["blast", "here", "-s", "0"], "at least 1 byte"),
-        (&["blast", "here", "-s", "4G"], "4.00 GiB is the most"),
+        (&["blast", "here", "-s", "4G"], "the limit is 4.00 GiB"),
         (&["blast", "here", "--depth", "0"], "1 to 4096"),
         (&["blast", "here", "-n", "0"], "1.."),
-        (&["blast", "here", "-D", "soon"], "no time"),
+        (&["blast", "here", "-D", "soon"], "not a time"),
         (&["blast", "here", "-b", "-r"], "cannot be used with"),
         (&["serve", "-p", "70000"], "65535"),
         (&["serve", "-l", "nonsense"], "invalid IP address"),
@@ -215,7 +229,7 @@ fn a_server_without_any_library_says_what_to_install() {
     let folder = without_libraries();
     let mut serve = Command::new(FARREACH);
     serve.args(["serve", "-p", "0"]).env("LD_LIBRARY_PATH", folder.path());
-    assert_fails(&mut serve, 3, &["there is no rail to serve over", "libfabric.so.1", "libfabric1"]);
+    assert_fails(&mut serve, 3, &["this host has no rail to offer", "libfabric.so.1", "libfabric1"]);
 }
 
 /// A reader who has gone is no error, and makes none good: `| true` has seen nothing of it.

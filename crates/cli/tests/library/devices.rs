@@ -100,6 +100,6 @@ fn one_name_is_kept_and_an_unknown_one_refused() {
 
     let nonsense = devices(&["-d", "nonsense"]);
     assert_eq!(nonsense.code, Some(3), "{nonsense:#?}");
-    let words = "There is no device, provider or domain called nonsense.";
+    let words = "No device, provider or domain is named nonsense.";
     assert!(nonsense.stdout.contains(words), "{}", nonsense.stdout);
 }

@@ -43,7 +43,7 @@ fn tcp_is_tried_and_measured() {
         assert_eq!(finding["verdict"], "pass", "{finding:#}");
     }
     // The host, and the rail; the last agent may end after its client.
-    server.wait_for_logs("doctor is done", 2);
+    server.wait_for_logs("doctor finished", 2);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn rails_can_be_named_and_one_that_is_not_here_is_told() {
     let server = Server::start(&[]);
     let ended = server.run("doctor", &["-d", "tcp", "--json"]);
     assert_eq!(rows(&ended.json()), ["tcp with tcp works"], "{ended:#?}");
-    assert_fails(&mut server.client("doctor", &["-d", "mlx5_7"]), 3, &["there is no rail mlx5_7 here"]);
+    assert_fails(&mut server.client("doctor", &["-d", "mlx5_7"]), 3, &["this host has no rail mlx5_7"]);
 }
 
 #[test]

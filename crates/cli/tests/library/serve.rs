@@ -17,7 +17,7 @@ fn it_says_where_it_listens_and_what_it_offers() {
     let startup_lines = server.startup_lines();
     let lines: Vec<Vec<&str>> = startup_lines.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines[0].join(" "), format!("listening on {}", server.address()));
-    assert_eq!(lines[1], ["RAIL", "RDMA", "THROUGH"]);
+    assert_eq!(lines[1], ["RAIL", "RDMA", "VIA"]);
     let rails: Vec<&[&str]> = lines[2..].iter().map(|line| &line[..2]).collect();
     assert!(rails.contains(&&["tcp", "no"][..]), "{startup_lines}");
     assert_eq!(server.log(), [""; 0], "the log is for clients");
@@ -29,7 +29,7 @@ fn it_says_where_it_listens_and_what_it_offers() {
 fn it_logs_each_client() {
     let mut server = Server::start(&[]);
     assert_eq!(server.run("ping", &["-d", "tcp", "-n", "10"]).code, Some(0));
-    let done = server.wait_for_log("ping is done");
+    let done = server.wait_for_log("ping finished");
     let (time, rest) = done.split_once(' ').expect("when it was");
     assert!(is_utc(time), "{done}");
     let (client, _) = rest.split_once(": ").expect("whose it is");
@@ -65,7 +65,7 @@ fn once_ends_as_its_test_did() {
     assert_fails(
         &mut server.client("ping", &[]),
         4,
-        &["the server says: it is busy", "cause: 1 client is being served"],
+        &["the server reports: it is busy", "cause: 1 client is being served"],
     );
     first.signal("INT");
     assert_eq!(first.end_within(TOLD_WITHIN).code, Some(130));
@@ -95,7 +95,7 @@ fn once_is_not_for_one_who_only_looks_at_the_port() {
 fn once_is_for_one_connection_and_says_so_to_a_test_of_several() {
     let mut server = Server::start(&["--once"]);
     let mut bench = server.client("bench", &["-d", "tcp", "--queues", "2"]);
-    assert_fails(&mut bench, 4, &["the server says: it is busy", "fix: start it without --once"]);
+    assert_fails(&mut bench, 4, &["the server reports: it is busy", "fix: start the server without --once"]);
     // It has ordered nothing.
     server.wait_for_no_agent();
     assert_eq!(server.run("ping", &["-n", "10"]).code, Some(0), "{:#?}", server.log());
@@ -109,7 +109,8 @@ fn who_comes_beyond_the_limit_is_refused_in_words() {
     let served: Vec<_> =
         (0..3).map(|_| server.start_client("ping", &["-D", "60", "--wait", "event"])).collect();
     server.wait_for_logs("ping from", 3);
-    let words = ["error: the server says: it is busy", "cause: 3 clients are being served", "--clients-max"];
+    let words =
+        ["error: the server reports: it is busy", "cause: 3 clients are being served", "--clients-max"];
     let refused: Vec<_> = (0..8).map(|_| server.start_client("fill", &[])).collect();
     for client in refused {
         assert_failed(client.end_within(TOLD_WITHIN), 4, &words);
@@ -139,7 +140,7 @@ fn a_signal_ends_it_in_good_order_with_clients_and_without() {
             assert_failed(
                 client.end_within(TOLD_WITHIN),
                 4,
-                &["error: the server was told to end\n", "start it again"],
+                &["error: the server was stopped\n", "start the server again"],
             );
         }
     }

@@ -57,11 +57,11 @@ fn a_side_without_tls_is_told_which_one_it_is() {
     let authority = Authority::new("the house");
     let own = folder(&authority.certify(&["127.0.0.1"]), &authority);
     let secured = Server::start(&["--tls", text(own.path())]);
-    assert_told(&ping(&secured, &[]), &["it speaks TLS only", "fix: give the client --tls"]);
+    assert_told(&ping(&secured, &[]), &["it accepts TLS only", "fix: start the client with --tls"]);
     let plain = Server::start(&[]);
     assert_told(
         &ping(&plain, &["--tls", text(own.path())]),
-        &["the server does not speak TLS", "farreach serve --tls"],
+        &["the server does not use TLS", "farreach serve --tls"],
     );
     // Both go on.
     assert_eq!(ping(&plain, &[]).code, Some(0));
@@ -79,9 +79,9 @@ fn a_busy_server_says_so_over_tls() {
     let served = server.start_client("ping", &[&["-D", "60"], &tls[..]].concat());
     server.wait_for_log("ping from");
     let silent = std::net::TcpStream::connect(server.address()).expect("it listens");
-    let busy = ["the server says: it is busy", "1 client is being served"];
+    let busy = ["the server reports: it is busy", "1 client is being served"];
     assert_told(&ping(&server, &tls), &busy);
-    assert_told(&ping(&server, &[]), &["it speaks TLS only"]);
+    assert_told(&ping(&server, &[]), &["it accepts TLS only"]);
     assert_told(&ping(&server, &tls), &busy);
     server.wait_for_logs("refused, 1 client is being served", 2);
     drop((silent, served));
@@ -106,7 +106,7 @@ fn who_is_not_trusted_is_refused() {
         assert!(ended.stderr.contains("fix: "), "{who}: {ended:#?}");
     }
     let misnamed = ping(&server, &["--tls", text(own.path()), "--tls-name", "storage-7"]);
-    assert_told(&misnamed, &["not trusted", "--tls-name"]);
+    assert_told(&misnamed, &["was refused", "--tls-name"]);
 }
 
 #[test]

@@ -55,7 +55,7 @@ pub(crate) fn interrupt_contest(server: &mut Server, words: &[&str]) -> Ended {
     // A report as JSON counts them; on a screen there is a line for them.
     server.interrupt_once("chip", &words, |ended| match words.contains(&"--json") {
         true => ended.json()["lock"]["acquisitions"].as_u64() > Some(0),
-        false => ended.stdout.contains("as it must be"),
+        false => ended.stdout.contains(": correct\n"),
     })
 }
 

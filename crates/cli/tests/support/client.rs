@@ -138,6 +138,15 @@ pub(crate) fn assert_failed(ended: Ended, code: i32, words: &[&str]) -> Ended {
     ended
 }
 
+/// Returns the text behind a lead. Its further lines, such as a command to copy, are indented.
+fn told_behind(stderr: &str, lead: &str) -> Option<String> {
+    let indent = " ".repeat(lead.len());
+    let mut lines = stderr.lines().skip_while(|line| !line.starts_with(lead));
+    let first = lines.next()?.strip_prefix(lead)?;
+    let further = lines.map_while(|line| line.strip_prefix(&indent));
+    Some([first].into_iter().chain(further).collect::<Vec<_>>().join("\n"))
+}
+
 /// The same with `--json`: what a program reads is what a person reads.
 pub(crate) fn assert_fails_as_json(command: &mut Command, code: i32, words: &[&str]) {
     let ended = assert_fails(command.arg("--json"), code, words);
@@ -145,7 +154,10 @@ pub(crate) fn assert_fails_as_json(command: &mut Command, code: i32, words: &[&s
     assert_eq!((&report["schema_version"], &report["exit_code"]), (&1.into(), &code.into()), "{report:#}");
     let told = &report["error"];
     for (key, lead) in [("error", "error: "), ("cause", "cause: "), ("fix", "  fix: ")] {
-        let line = ended.stderr.lines().find_map(|line| line.strip_prefix(lead));
-        assert_eq!(told[key].as_str(), line, "{key}: {ended:#?}");
+        assert_eq!(
+            told[key].as_str().map(str::to_owned),
+            told_behind(&ended.stderr, lead),
+            "{key}: {ended:#?}"
+        );
     }
 }

@@ -31,28 +31,27 @@ pub(crate) struct Rail {
 
 /// What each command prints, figures and rail masked.
 const PING: &str = "\
-ping N:N over RAIL
-OPERATION, every byte checked
-SIZE TRIPS MIN PN PN PN PN MAX CPU HERE THERE
+ping N:N over RAIL: OPERATION
+SIZE TRIPS MIN PN PN PN PN MAX CPU PEER CPU
 N UNIT N N N N N N N N % N %
 N UNIT N N N N N N N N % N %
-RTT in µs; CPU in percent of a core
+RTT in µs; CPU in % of one core; every byte was checked
 ";
 
 const FILL: &str = "\
-fill from N:N over RAIL
-written N pages of N UNIT into N regions: N UNIT in N UNIT
+fill from N:N over RAIL: pages into N regions
+written N pages of N UNIT: N UNIT in N UNIT
 rate N UNIT, N UNIT
-by RAIL: N UNIT in N writes, N with immediate
-CPU client N % of a core, server N %
+rail RAIL: N UNIT in N writes, N with immediate
+CPU client N %, server N % of one core
 verified N UNIT: N UNIT written, N UNIT of gaps unchanged (seed N)
 ";
 
 const BLAST: &str = "\
-blast N:N over RAIL
-writes messages of N UNIT, N at once, for N UNIT
+blast N:N over RAIL: writes of N UNIT
+depth N messages in flight, for N UNIT
 WAYS
-CPU client N % of a core, server N %
+CPU client N %, server N % of one core
 verified final contents match
 ";
 
@@ -104,7 +103,7 @@ impl Rail {
     pub(crate) fn pings(&self) {
         let count = self.trips.to_string();
         for (operation, words) in
-            [("send", "messages there and back"), ("write", "writes there and back"), ("read", "reads")]
+            [("send", "send round trips"), ("write", "write round trips"), ("read", "reads")]
         {
             let asked = ["--op", operation, "-s", "8,16K", "-n", &count];
             if !self.is_slow || operation == "write" {
@@ -256,7 +255,8 @@ impl Rail {
             if !self.is_slow || direction == "both_ways" {
                 let screen = self.screen("blast", &asked);
                 // One that takes more than a second has a course.
-                let lines: Vec<&str> = screen.lines().filter(|line| !line.starts_with("course ")).collect();
+                let lines: Vec<&str> =
+                    screen.lines().filter(|line| !line.starts_with("over time ")).collect();
                 assert_eq!(lines.join("\n") + "\n", BLAST.replace("WAYS", &ways));
             }
             if self.is_slow && direction == "both_ways" {
@@ -293,7 +293,7 @@ impl Rail {
             }
         }
         let screen = self.screen("blast", &["--op", "send", "-D", "0.2", "-b"]);
-        assert!(screen.contains("\nsends messages of N UNIT, N at once"), "{screen}");
+        assert!(screen.contains(" over RAIL: messages of N UNIT\n"), "{screen}");
     }
 
     /// For a time: while it runs a line a second is told, and the course at the end.
@@ -302,6 +302,6 @@ impl Rail {
         assert_eq!(ended.code, Some(0), "{ended:#?}");
         self.assert_quiet(&ended);
         assert!(ended.stderr.trim_start().starts_with("0:01 "), "{ended:#?}");
-        assert!(ended.stdout.lines().any(|line| line.starts_with("course ")), "{ended:#?}");
+        assert!(ended.stdout.lines().any(|line| line.starts_with("over time ")), "{ended:#?}");
     }
 }

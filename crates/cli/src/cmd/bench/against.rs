@@ -14,11 +14,11 @@ pub(crate) struct Against {
     rows: Vec<Row>,
 }
 
-/// What came of it.
+/// The comparison with an earlier run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Comparisons {
-    /// The earlier run.
+    /// The file of the earlier run.
     pub(crate) file: PathBuf,
     pub(crate) rows: Vec<Comparison>,
     /// Rows that the earlier run does not have.
@@ -27,19 +27,19 @@ pub(crate) struct Comparisons {
     pub(crate) only_there: Vec<Key>,
 }
 
-/// One row beside the earlier one.
+/// A row compared with the same row of an earlier run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Comparison {
     #[serde(flatten)]
     pub(crate) key: Key,
-    /// The rails of the earlier row, where they were others.
+    /// The rails of the earlier row, if they differ.
     pub(crate) rails_there: Option<Vec<String>>,
-    /// Above 1 is faster than before.
+    /// Above 1 means faster than the earlier run.
     pub(crate) operations_per_second_ratio: f64,
-    /// Below 1 is faster than before; null where one of them has none.
+    /// Below 1 means faster than the earlier run; null if one of the rows has no latency.
     pub(crate) latency_p50_ratio: Option<f64>,
-    /// A repetition of one run is as fast as one of the other: the difference may be chance.
+    /// Whether the repetitions of both runs overlap, so that the difference may be chance.
     pub(crate) is_within_spread: bool,
 }
 
@@ -108,7 +108,7 @@ impl Comparisons {
     pub(crate) fn notes(&self, width: Option<u16>) -> String {
         let file = self.file.display();
         let mut notes = vec![format!(
-            "×old: operations a second beside those of {file}; ≈ where the repetitions of both overlap."
+            "×old: operations per second relative to {file}; ≈ if the repetitions of both runs overlap."
         )];
         notes.extend(self.remarks());
         notes.iter().map(|note| folded("", note, width)).collect()
@@ -117,11 +117,12 @@ impl Comparisons {
     /// Formats the comparison without a column: a line for each row, then the remarks.
     pub(crate) fn lines(&self) -> String {
         let file = self.file.display();
-        let line =
-            |row: &Comparison| format!("{}: {} of the operations a second of {file}", row.key, row.ratio());
+        let line = |row: &Comparison| {
+            format!("{}: {} times the operations per second of {file}", row.key, row.ratio())
+        };
         let mut lines: Vec<String> = self.rows.iter().map(line).collect();
         if self.rows.iter().any(|row| row.is_within_spread) {
-            lines.push("≈: the repetitions of both overlap.".to_owned());
+            lines.push("≈: the repetitions of both runs overlap.".to_owned());
         }
         lines.extend(self.remarks());
         lines.iter().map(|line| format!("{line}\n")).collect()
@@ -131,9 +132,11 @@ impl Comparisons {
     fn remarks(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if let Some(there) = self.rows.iter().find_map(|row| row.rails_there.as_ref()) {
-            notes.push(format!("There, the rails were others: {}.", there.join("+")));
+            notes.push(format!("The rails of the earlier run were {}.", there.join("+")));
         }
-        for (keys, is) in [(&self.only_here, "Not in it"), (&self.only_there, "Only in it")] {
+        for (keys, is) in
+            [(&self.only_here, "Not in the earlier run"), (&self.only_there, "Only in the earlier run")]
+        {
             if !keys.is_empty() {
                 let keys: Vec<_> = keys.iter().map(Key::to_string).collect();
                 notes.push(format!("{is}: {}.", keys.join("; ")));
@@ -172,15 +175,15 @@ mod tests {
             .compare(&here);
         assert_eq!(
             compared.notes(None),
-            "×old: operations a second beside those of base.json; ≈ where the repetitions of both overlap.\n\
-             Not in it: write 16 B, depth 1, mlx5_0.\n\
-             Only in it: write 8 B, depth 64, mlx5_0.\n"
+            "×old: operations per second relative to base.json; ≈ if the repetitions of both runs overlap.\n\
+             Not in the earlier run: write 16 B, depth 1, mlx5_0.\n\
+             Only in the earlier run: write 8 B, depth 64, mlx5_0.\n"
         );
         assert_eq!(
             compared.lines(),
-            "write 8 B, depth 1, mlx5_0: 0.50 of the operations a second of base.json\n\
-             Not in it: write 16 B, depth 1, mlx5_0.\n\
-             Only in it: write 8 B, depth 64, mlx5_0.\n"
+            "write 8 B, depth 1, mlx5_0: 0.50 times the operations per second of base.json\n\
+             Not in the earlier run: write 16 B, depth 1, mlx5_0.\n\
+             Only in the earlier run: write 8 B, depth 64, mlx5_0.\n"
         );
     }
 
@@ -193,7 +196,7 @@ mod tests {
         };
         let compared = against(vec![on("rxe0")]).compare(&[on("tcp")]);
         assert_eq!(compared.rows[0].rails_there, Some(vec!["rxe0".to_owned()]));
-        assert!(compared.notes(None).contains("There, the rails were others: rxe0.\n"));
+        assert!(compared.notes(None).contains("The rails of the earlier run were rxe0.\n"));
         for (there, here) in
             [(vec![on("rxe0"), on("net")], vec![on("tcp")]), (vec![on("rxe0")], vec![on("tcp"), on("net")])]
         {

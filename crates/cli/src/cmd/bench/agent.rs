@@ -33,7 +33,7 @@ pub(crate) fn serve(engine: &Engine, cards: &Cards, channel: &Channel, _task: &T
                 }
             }
             Order::Done => return Ok(()),
-            other => bail!("the client says {other:?} before it has named a step"),
+            other => bail!("unexpected message {other:?} before a step"),
         }
     }
 }
@@ -56,7 +56,7 @@ fn measure(channel: &Channel, receiver: Option<&Receiver>) -> Result<u64> {
                 channel.send(Answer { messages, usage: stopwatch.usage() })?;
             }
             Received::Message(Order::StepDone(posted)) => return Ok(posted),
-            Received::Message(other) => bail!("the client says {other:?} in the middle of a step"),
+            Received::Message(other) => bail!("unexpected message {other:?} during a step"),
         }
     }
 }

@@ -67,7 +67,7 @@ fn draw(root: &Area<'_>, report: &BenchReport, series: &[Series<'_>]) -> Result<
     let longest = |row: &Row| row.median.latency_p99_ns.map(|ns| ns as f64 / 1e3);
     let panel = Panel { heading: "Throughput, Gb/s", figure: &throughput, beside: None };
     chart(&upper, &panel, series)?;
-    let heading = format!("Latency{}, µs: p50, and p99 dashed", timed(&report.rows));
+    let heading = format!("Latency{}, µs: p50 solid, p99 dashed", timed(&report.rows));
     let panel = Panel { heading: &heading, figure: &latency, beside: Some(&longest) };
     chart(&lower, &panel, series)?;
     draw_legend(&legend, series)
@@ -78,7 +78,7 @@ fn title(area: &Area<'_>, report: &BenchReport) -> Result<()> {
     let heading = format!("farreach bench: {} over {}", report.head.peer.address, rails.join(" + "));
     area.draw(&Text::new(heading, (24, 12), font(24))).map_err(broken)?;
     let line = format!(
-        "median of {} × {}, bars from the least to the most",
+        "median of {} × {}; bars from minimum to maximum",
         report.parameters.repetitions,
         units::duration(report.parameters.duration_ns as f64)
     );
@@ -211,7 +211,7 @@ mod tests {
             }
         }
         for words in
-            ["storage-7:18520 over mlx5_0", "Throughput, Gb/s", "Latency (order to completion), µs", "64 KiB"]
+            ["storage-7:18520 over mlx5_0", "Throughput, Gb/s", "Latency (post to completion), µs", "64 KiB"]
         {
             assert!(text.contains(words), "{words}");
         }

@@ -28,14 +28,14 @@ const RAILS_PATIENCE: Duration = Duration::from_secs(5);
 /// Checks the arguments.
 pub(super) fn arguments(args: &BenchArgs) -> Result<(), Failure> {
     let wrong = |what: String, cause: String| {
-        Err(Failure::new(Exit::Usage, format!("{what} cannot be"))
+        Err(Failure::new(Exit::Usage, format!("{what} is not possible"))
             .cause(cause)
-            .fix("see `farreach bench --help`"))
+            .fix("see the help:\nfarreach bench --help"))
     };
     let most = |counts: &Counts| counts.numbers().iter().copied().max().unwrap_or(0);
     let longest = args.sizes.bytes().iter().copied().max().unwrap_or(0);
     if args.sizes.bytes().contains(&0) {
-        return wrong("--sizes 0".to_owned(), "an operation has one byte at least".to_owned());
+        return wrong("--sizes 0".to_owned(), "an operation has at least one byte".to_owned());
     }
     if args.op.contains(&Operation::Send) && longest > MESSAGE_MAX as u64 {
         return wrong(
@@ -47,13 +47,13 @@ pub(super) fn arguments(args: &BenchArgs) -> Result<(), Failure> {
     if depth > DEPTH_MAX || queues > QUEUES_MAX {
         return wrong(
             format!("--depths {depth} with --queues {queues}"),
-            format!("{DEPTH_MAX} operations and {QUEUES_MAX} connections are the most"),
+            format!("the limits are {DEPTH_MAX} operations in flight and {QUEUES_MAX} queues"),
         );
     }
     if longest.saturating_mul(depth.into()) > MEMORY_MAX {
         return wrong(
-            format!("{depth} operations of {longest} bytes"),
-            "both sides would need over 4 GiB".to_owned(),
+            format!("--depths {depth} with --sizes {longest}"),
+            "each side would need more than 4 GiB of memory".to_owned(),
         );
     }
     queue_pair(args)?;
@@ -68,9 +68,9 @@ pub(super) fn arguments(args: &BenchArgs) -> Result<(), Failure> {
 /// Checks that the options of queue pairs apply to one of the operations.
 fn queue_pair(args: &BenchArgs) -> Result<(), Failure> {
     let wrong = |what: &str, cause: &str| {
-        Err(Failure::new(Exit::Usage, format!("{what} has no effect here"))
+        Err(Failure::new(Exit::Usage, format!("{what} has no effect on these operations"))
             .cause(cause)
-            .fix("add --op raw-write; see `farreach bench --help`"))
+            .fix("add --op raw-write, or omit the option; see the help:\nfarreach bench --help"))
     };
     let has = |operation: Operation| args.op.contains(&operation);
     let options = &args.queue_pair;
@@ -80,27 +80,28 @@ fn queue_pair(args: &BenchArgs) -> Result<(), Failure> {
     {
         return wrong(
             flag,
-            "the engine chooses it for its own queue pairs; it is for raw-write, raw-read, raw-send, atomic-write and flush",
+            "it applies to raw-write, raw-read, raw-send, atomic-write and flush; the engine configures its own queue pairs",
         );
     }
     if options.inline_bytes > 0 && !has(Operation::RawWrite) && !has(Operation::RawSend) {
-        return wrong("--inline", "only raw-write and raw-send post their bytes inline");
+        return wrong("--inline", "it applies to raw-write and raw-send only");
     }
     if options.post_list > 1 && !has_raw {
-        return wrong("--post-list", "only raw-write, raw-read and raw-send are posted in lists");
+        return wrong("--post-list", "it applies to raw-write, raw-read and raw-send only");
     }
     let lacks =
         |can: &[NativeOperation]| args.op.iter().filter_map(|it| it.native()).any(|it| !can.contains(&it));
     let (what, is_refused) = match options.connection {
         Connection::Rc => return Ok(()),
-        Connection::Uc => {
-            ("uc has raw-write and raw-send only", lacks(&[NativeOperation::Write, NativeOperation::Send]))
-        }
-        Connection::Ud => ("ud has raw-send only", lacks(&[NativeOperation::Send])),
+        Connection::Uc => (
+            "uc supports raw-write and raw-send only",
+            lacks(&[NativeOperation::Write, NativeOperation::Send]),
+        ),
+        Connection::Ud => ("ud supports raw-send only", lacks(&[NativeOperation::Send])),
     };
     if is_refused {
         return Err(Failure::new(Exit::Usage, format!("--connection {what}"))
-            .cause("READ, ATOMIC WRITE and FLUSH need a reliable connection, and WRITE a connection")
+            .cause("READ, ATOMIC WRITE and FLUSH need a reliable connection, and WRITE needs a connection")
             .fix("measure the other operations with --connection rc"));
     }
     Ok(())
@@ -125,7 +126,7 @@ pub(super) fn picture(file: &Path) -> Result<(), Failure> {
 pub(super) fn unwritable(file: &Path, error: &io::Error) -> Failure {
     Failure::new(Exit::Failed, format!("cannot write {}", file.display()))
         .cause(error.to_string())
-        .fix("name a file in a folder that there is, and that you may write to")
+        .fix("choose a file in an existing folder with write permission")
 }
 
 /// Checks that a session uses as many rails as requested. With fewer, its rows would duplicate
@@ -145,10 +146,10 @@ pub(super) fn rails(wanted: Option<usize>, session: &Session) -> Result<(), NotM
         return Ok(());
     }
     let rails = session.rails().join(", ");
-    let cause = format!("{ready} lead from here to the server: {rails} ({})", session.choice.why);
-    let failure = Failure::new(Exit::Unavailable, "there are fewer")
+    let cause = format!("{ready} connected to the server: {rails} ({})", session.choice.why);
+    let failure = Failure::new(Exit::Unavailable, "too few rails")
         .cause(cause)
-        .fix("name more with -d, or ask for fewer; see `farreach devices` on both sides");
+        .fix("name more rails with -d, or use a smaller --rails; to list the rails of both hosts:\nfarreach devices");
     Err(NotMeasured::new(None, format!("{wanted} rails were not measured"), &failure))
 }
 
@@ -169,9 +170,12 @@ mod tests {
     #[test]
     fn sizes_that_an_operation_does_not_have_are_told() {
         for (words, told) in [
-            ("--op send -s 2M", "--op send of 2097152 bytes cannot be"),
-            ("--op write,flush -s 4..1M", "there is no FLUSH to global visibility of 4 bytes"),
-            ("--op flush -s 8,2G --depths 1", "there is no FLUSH to global visibility of 2147483648 bytes"),
+            ("--op send -s 2M", "--op send of 2097152 bytes is not possible"),
+            ("--op write,flush -s 4..1M", "FLUSH to global visibility of 4 bytes is not possible"),
+            (
+                "--op flush -s 8,2G --depths 1",
+                "FLUSH to global visibility of 2147483648 bytes is not possible",
+            ),
         ] {
             let refused = checked(words).expect_err(words);
             assert_eq!((refused.error.as_str(), refused.exit), (told, Exit::Usage), "{words}");
@@ -184,12 +188,15 @@ mod tests {
     #[test]
     fn flags_of_bare_queue_pairs_want_an_operation_that_has_one() {
         for (words, told) in [
-            ("--mtu 1024", "--mtu has no effect here"),
-            ("--op write --inline 64", "--inline has no effect here"),
-            ("--op raw-read --inline 64", "--inline has no effect here"),
-            ("--op flush --post-list 4", "--post-list has no effect here"),
-            ("--op raw-write,raw-read --connection uc", "--connection uc has raw-write and raw-send only"),
-            ("--op raw-write --connection ud", "--connection ud has raw-send only"),
+            ("--mtu 1024", "--mtu has no effect on these operations"),
+            ("--op write --inline 64", "--inline has no effect on these operations"),
+            ("--op raw-read --inline 64", "--inline has no effect on these operations"),
+            ("--op flush --post-list 4", "--post-list has no effect on these operations"),
+            (
+                "--op raw-write,raw-read --connection uc",
+                "--connection uc supports raw-write and raw-send only",
+            ),
+            ("--op raw-write --connection ud", "--connection ud supports raw-send only"),
         ] {
             let refused = checked(words).expect_err(words);
             assert_eq!((refused.error.as_str(), refused.exit), (told, Exit::Usage), "{words}");

@@ -152,10 +152,11 @@ fn repetition(
     let usage = stopwatch.usage();
     let mut elapsed = Duration::from_nanos(usage.wall_ns);
     if step.operation == Operation::RawSend && !step.queue_pair.is_reliable() {
-        // What was lost does not count. The server has waited for it, which is no time of the test.
+        // Lost messages do not count. The server has waited for them, which is not part of the
+        // measurement.
         (operations, elapsed) = (messages, sent_at);
     } else if matches!(step.operation, Operation::Send | Operation::RawSend) {
-        ensure!(messages == operations, "{operations} messages were sent, and {messages} have arrived");
+        ensure!(messages == operations, "{operations} messages were sent, {messages} arrived");
     }
     let mut latencies = crate::measure::histogram();
     for (_, flow) in lanes.iter() {

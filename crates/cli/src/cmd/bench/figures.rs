@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::units;
 
-/// The figures of one measurement, or the middle of several.
+/// The figures of one measurement, or the medians of several.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Figures {
     pub(crate) operations_per_second: f64,
-    /// Of the data alone, without headers.
+    /// The rate of the payload, without headers.
     pub(crate) bits_per_second: f64,
-    /// Null where single operations were not timed.
+    /// Null if single operations were not timed.
     pub(crate) latency_p50_ns: Option<u64>,
     pub(crate) latency_p99_ns: Option<u64>,
     pub(crate) latency_max_ns: Option<u64>,
-    /// The processor's time of this process; null where it is not known.
+    /// The CPU time of this process; null if it is unknown.
     pub(crate) cpu_here_ns_per_operation: Option<f64>,
-    /// The processor's time of the peer's process.
+    /// The CPU time of the peer's process; null if it is unknown.
     pub(crate) cpu_peer_ns_per_operation: Option<f64>,
 }
 
@@ -28,9 +28,9 @@ pub(crate) struct Figures {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Repetition {
-    /// How many were done.
+    /// The number of completed operations.
     pub(crate) operations: u64,
-    /// In so long.
+    /// The duration.
     pub(crate) elapsed_ns: u64,
     #[serde(flatten)]
     pub(crate) figures: Figures,
@@ -75,7 +75,7 @@ impl Repetition {
     }
 }
 
-/// How far the repetitions lie apart: the least and the most of each figure.
+/// The minimum and the maximum of each figure over the repetitions.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Spread {

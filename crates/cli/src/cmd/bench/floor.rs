@@ -43,7 +43,7 @@ impl FromStr for Floor {
             Some(("p50", time)) => (Measure::LatencyP50Ns, time),
             Some(("p99", time)) => (Measure::LatencyP99Ns, time),
             Some(("max", time)) => (Measure::LatencyMaxNs, time),
-            Some((name, _)) => return Err(format!("there is no {name}: p50, p99 and max are measured")),
+            Some((name, _)) => return Err(format!("{name:?} is not a latency: use p50, p99 or max")),
         };
         if let Ok(time) = duration_of(time) {
             return Ok(Self::Fixed { measure, bound: time.as_nanos() as f64 });
@@ -52,7 +52,7 @@ impl FromStr for Floor {
         bit_rate_of(text)
             .map(|bound| fixed(Measure::BitsPerSecond, bound))
             .or_else(|_| operation_rate_of(text).map(|bound| fixed(Measure::OperationsPerSecond, bound)))
-            .map_err(|_| format!("{text:?} is no floor: write 90%of=FILE, 10Gb/s, 500k/s, 20us or p99=50us"))
+            .map_err(|_| format!("{text:?} is not a floor: use 90%of=FILE, 10Gb/s, 500k/s, 20us or p99=50us"))
     }
 }
 
@@ -156,10 +156,10 @@ mod tests {
         assert_eq!(floor("20us"), fixed(Measure::LatencyP50Ns, 20e3));
         assert_eq!(floor("p99=1ms"), fixed(Measure::LatencyP99Ns, 1e6));
         for (text, words) in [
-            ("fast", "\"fast\" is no floor: write 90%of=FILE, 10Gb/s, 500k/s, 20us or p99=50us"),
+            ("fast", "\"fast\" is not a floor: use 90%of=FILE, 10Gb/s, 500k/s, 20us or p99=50us"),
             ("90%of=", "name the file of an earlier run: 90%of=FILE"),
-            ("90of=x", "\"90\" is no percentage: write 90%"),
-            ("p75=20us", "there is no p75: p50, p99 and max are measured"),
+            ("90of=x", "\"90\" is not a percentage: use 90%"),
+            ("p75=20us", "\"p75\" is not a latency: use p50, p99 or max"),
         ] {
             assert_eq!(text.parse::<Floor>(), Err(words.to_owned()));
         }

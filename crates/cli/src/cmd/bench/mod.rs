@@ -53,7 +53,7 @@ pub(crate) use agent::serve;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct BenchArgs {
-    /// Operations, see below
+    /// Operations to measure; the list is below
     #[arg(
         long,
         value_name = "OPS",
@@ -63,27 +63,27 @@ pub(crate) struct BenchArgs {
     )]
     op: Vec<Operation>,
 
-    /// Bytes of an operation: 8,4K,1M, or doubling as 8..1M, or by another factor as 8..1M*8
+    /// Bytes per operation: a list (8,4K,1M), a range that doubles (8..1M), or a range with a factor (8..1M*8)
     #[arg(short, long, alias = "size", value_name = "SIZES", default_value = "8..1M*8")]
     sizes: Sizes,
 
-    /// Operations in flight at once on each connection: 1,16 or 1..128
+    /// Operations in flight on each queue: a list (1,16) or a range that doubles (1..128)
     #[arg(long, alias = "depth", value_name = "COUNTS", default_value = "1,16")]
     depths: Counts,
 
-    /// Connections at once, each with a queue pair of its own on every rail
+    /// Queues: parallel connections, each with its own queue pair on every rail
     #[arg(short, long, value_name = "COUNTS", default_value = "1")]
     queues: Counts,
 
-    /// Use only so many of the rails; by default all at once
+    /// Number of rails to use; by default all
     #[arg(long, value_name = "COUNTS")]
     rails: Option<Counts>,
 
-    /// Repeat each row; the median counts
+    /// Repetitions of each row; the median is reported
     #[arg(short, long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: u32,
 
-    /// Length of each repetition
+    /// Duration of each repetition
     #[arg(short = 'D', long, value_name = "SECONDS", default_value = "0.5", value_parser = parse::seconds_of)]
     seconds: Duration,
 
@@ -91,19 +91,19 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "SECONDS", default_value = "0.1", value_parser = parse::seconds_of)]
     warm_up: Duration,
 
-    /// Print the result as CSV, a line for each row; floors and comparisons go to stderr
+    /// Print the result as CSV, one line per row; floors and comparisons go to stderr
     #[arg(long, conflicts_with = "json")]
     csv: bool,
 
-    /// Draw the result into this file as well
+    /// Also write a chart to this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
-    /// End with 1 where a row is worse than this: 10Gb/s, 500k/s, 20us, p99=50us, or 90%of=FILE; may be repeated
+    /// Exit with 1 if a row is worse than this: 10Gb/s, 500k/s, 20us, p99=50us or 90%of=FILE; may be repeated
     #[arg(long, value_name = "FLOOR")]
     floor: Vec<Floor>,
 
-    /// Compare with an earlier run: a file made by --json
+    /// Compare with an earlier run: a file written with --json
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
 
@@ -121,23 +121,25 @@ const EXAMPLES: &str = "\
 Operations:
   send       messages               cas           compare-and-swap, 8 bytes
   write      writes                 faa           fetch-and-add, 8 bytes
-  write-imm  writes with immediate  atomic-write  atomic writes of 8 bytes
+  write-imm  writes with immediate  atomic-write  atomic writes, 8 bytes
   read       reads                  flush         writes, each with a flush
-  raw-write  writes, raw-read reads and raw-send messages, by a bare queue pair
-             without the engine
+  raw-write  writes without engine  raw-read      reads without engine
+  raw-send   messages without engine
 
 Examples:
   farreach bench storage-7                             8 B to 1 MiB
-  farreach bench storage-7 --op write --depths 1..128  how deep is deep enough
+  farreach bench storage-7 --op write --depths 1..128  writes at eight depths
   farreach bench storage-7 --op cas,faa                atomic operations
   farreach bench storage-7 --op raw-write --post-list 16 --inline 64
-  farreach bench storage-7 --svg rates.svg             a picture of it
-  farreach bench storage-7 --json > base.json          to compare with later
+  farreach bench storage-7 --svg rates.svg             with a chart
+  farreach bench storage-7 --json > base.json          save a baseline
   farreach bench storage-7 --against base.json --floor 90%of=base.json
 
-Latency is from the post to its completion: at depth 1 that is a round trip.
-Exit code: 0 if all was measured and no floor was missed, 1 below a floor, 3 a
-rail lacks an operation, or there are fewer rails, 4 peer lost.";
+raw-write, raw-read, atomic-write and flush use verbs directly, without the
+engine. Latency is the time from post to completion. At depth 1 it is a round
+trip.
+Exit code: 0 success; 1 a row is below a floor; 3 a rail lacks an operation, or
+there are too few rails; 4 peer lost.";
 
 /// The first parameters for the agent. The others follow with each step.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -13,7 +13,7 @@ pub(crate) enum Operation {
     Send,
     /// Writes into the peer's memory
     Write,
-    /// Writes that the peer's counter tells of
+    /// Writes with immediate data, which raise a counter of the peer
     WriteImm,
     /// Reads of the peer's memory
     Read,
@@ -21,13 +21,13 @@ pub(crate) enum Operation {
     Cas,
     /// Fetch-and-add on eight bytes
     Faa,
-    /// Writes of eight bytes that are whole or not there (verbs)
+    /// Atomic writes of eight bytes (verbs)
     AtomicWrite,
-    /// Writes, and a flush behind each (verbs)
+    /// Writes, each followed by a flush (verbs)
     Flush,
-    /// Writes by a bare queue pair, without the engine (verbs)
+    /// Writes without the engine (verbs)
     RawWrite,
-    /// Reads by a bare queue pair, without the engine (verbs)
+    /// Reads without the engine (verbs)
     RawRead,
     /// Messages by a bare queue pair, without the engine (verbs)
     RawSend,

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::against::Comparisons;
 use super::row::Row;
 use super::verdict::Verdict;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::native::QueuePairArgs;
 use crate::report::{Head, SCHEMA_VERSION, Told};
 
@@ -23,9 +23,9 @@ use crate::report::{Head, SCHEMA_VERSION, Told};
 pub(crate) const COMMAND: &str = "bench";
 
 /// The note that rows are missing because of an interrupt.
-pub(crate) const INTERRUPTED: &str = "It was interrupted: the rest was not measured.";
+pub(crate) const INTERRUPTED: &str = "Interrupted: the remaining rows were not measured.";
 
-/// All of one run of `farreach bench`.
+/// The report of one run of `farreach bench`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct BenchReport {
@@ -33,23 +33,23 @@ pub(crate) struct BenchReport {
     pub(crate) head: Head,
     pub(crate) parameters: Parameters,
     pub(crate) rows: Vec<Row>,
-    /// By `--against`.
+    /// The result of `--against`.
     pub(crate) comparisons: Option<Comparisons>,
-    /// By `--floor`.
+    /// The results of `--floor`.
     pub(crate) verdicts: Vec<Verdict>,
-    /// What was asked for, and cannot be had here.
+    /// What was requested and could not be measured.
     #[serde(default)]
     pub(crate) not_measured: Vec<NotMeasured>,
-    /// What has put an end to it: the rows are those before.
+    /// The error that ended the run early. The rows are those measured before it.
     #[serde(default)]
     pub(crate) error: Option<Told>,
 }
 
-/// What is missing among the rows, and why.
+/// Missing rows, and why they are missing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct NotMeasured {
-    /// Null where it is all of them, over so many rails.
+    /// Null if all operations over a number of rails are missing.
     pub(crate) operation: Option<String>,
     #[serde(flatten)]
     pub(crate) why: Told,
@@ -63,7 +63,7 @@ impl NotMeasured {
     }
 }
 
-/// What was asked for.
+/// The parameters of the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Parameters {
@@ -71,13 +71,13 @@ pub(crate) struct Parameters {
     pub(crate) sizes_bytes: Vec<u64>,
     pub(crate) depths: Vec<u32>,
     pub(crate) queues: Vec<u32>,
-    /// How often each row is measured.
+    /// The repetitions of each row.
     pub(crate) repetitions: u32,
-    /// How long each repetition is.
+    /// The duration of each repetition.
     pub(crate) duration_ns: u64,
-    /// What runs before, and does not count.
+    /// The unmeasured time before each row.
     pub(crate) warm_up_ns: u64,
-    /// How the queue pairs of operations without the engine were made; null where there are none.
+    /// The options of queue pairs for operations without the engine; null if there are none.
     #[serde(default)]
     pub(crate) queue_pair: Option<QueuePairArgs>,
 }
@@ -98,21 +98,28 @@ impl BenchReport {
 
     /// Reads the report of an earlier run.
     pub(crate) fn read(file: &Path) -> Result<Self> {
+        let failure = |error: String, cause: String| {
+            Failure::new(Exit::Failed, error)
+                .cause(cause)
+                .fix("name a report of an earlier run; to write one:\nfarreach bench PEER --json > FILE")
+        };
         let name = file.display();
-        let text = fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
-        Self::parse(&text)
-            .with_context(|| format!("cannot use {name}: `farreach bench --json` writes what can be"))
+        let text = fs::read_to_string(file)
+            .map_err(|error| failure(format!("cannot read {name}"), error.to_string()))?;
+        let report = Self::parse(&text)
+            .map_err(|error| failure(format!("cannot use {name} as an earlier run"), format!("{error:#}")))?;
+        Ok(report)
     }
 
     fn parse(text: &str) -> Result<Self> {
-        let value: Value = serde_json::from_str(text).context("it is no JSON")?;
+        let value: Value = serde_json::from_str(text).context("it is not JSON")?;
         if value["command"] != COMMAND {
-            bail!("it is no report of `farreach bench`");
+            bail!("it is not a report of `farreach bench`");
         }
         match value["schema_version"].as_u64() {
             Some(version) if version > u64::from(SCHEMA_VERSION) => bail!(
-                "it is of version {version}, and this farreach knows versions up to {SCHEMA_VERSION}: upgrade it, or \
-                 measure again"
+                "its schema version is {version}, and this farreach supports versions up to {SCHEMA_VERSION}: upgrade \
+                 farreach, or measure again"
             ),
             _ => Ok(serde_json::from_value(value)?),
         }
@@ -120,7 +127,7 @@ impl BenchReport {
 
     /// Returns the report as JSON.
     pub(crate) fn to_json(&self) -> Result<String> {
-        Ok(serde_json::to_string_pretty(self).context("cannot write the report as JSON")? + "\n")
+        Ok(serde_json::to_string_pretty(self).context("cannot serialize the report")? + "\n")
     }
 }
 
@@ -130,7 +137,6 @@ mod tests {
     use super::super::floor::{Floor, Judge};
     use super::super::{sample, verdict};
     use super::*;
-    use crate::exit::Exit;
 
     #[test]
     fn what_is_written_is_read() {
@@ -190,14 +196,16 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_used_is_told_why() {
         let chain = |text: &str| BenchReport::parse(text).unwrap_err().to_string();
-        assert_eq!(chain("no"), "it is no JSON");
-        assert_eq!(chain("{\"verbs\": {}}"), "it is no report of `farreach bench`");
+        assert_eq!(chain("no"), "it is not JSON");
+        assert_eq!(chain("{\"verbs\": {}}"), "it is not a report of `farreach bench`");
         assert_eq!(
             chain("{\"command\": \"bench\", \"schema_version\": 2}"),
-            "it is of version 2, and this farreach knows versions up to 1: upgrade it, or measure again"
+            "its schema version is 2, and this farreach supports versions up to 1: upgrade farreach, or measure again"
         );
         assert!(chain("{\"command\": \"bench\", \"schema_version\": 1}").contains("missing field"));
         let missing = BenchReport::read(Path::new("/nowhere/base.json")).unwrap_err();
         assert_eq!(missing.to_string(), "cannot read /nowhere/base.json");
+        let failure = Failure::of(&missing);
+        assert!(failure.cause.is_some() && failure.fix.is_some(), "{failure:?}");
     }
 }

@@ -92,7 +92,7 @@ fn head() -> Head {
             native_address: "GID 3 ::ffff:10.0.0.7: RoCE v2, IPv4, on eth0".to_owned(),
             rate_bits_per_second: Some(100_000_000_000),
         }],
-        rails_why: "the active RDMA cards".to_owned(),
+        rails_why: "both sides have active RDMA cards".to_owned(),
         wait: Wait::Adaptive,
         traffic_class: None,
         service_level: None,

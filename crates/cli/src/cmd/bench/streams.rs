@@ -63,7 +63,7 @@ pub(super) fn open(engine: &Engine, channel: &Channel, step: &Step, ends: &Ends)
         let message = Pattern::new(0, len).stamped(0).to_vec();
         return Ok(Box::new(Messages::new(peer, message, PATIENCE)));
     }
-    let memory = peer.remote(ends.memory.context("the server grants no memory")?).wait(PATIENCE)?;
+    let memory = peer.remote(ends.memory.context("the server sent no grant")?).wait(PATIENCE)?;
     let places = Places::new(&memory, step.size_bytes, step.depth.into());
     Ok(match step.operation {
         Operation::Read => Box::new(Reads::open(engine, peer, places, len, step.depth as usize, PATIENCE)?),

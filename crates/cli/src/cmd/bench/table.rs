@@ -48,7 +48,7 @@ const GAP: &str = "  ";
 pub(crate) fn render(report: &BenchReport, width: Option<u16>, paint: Paint) -> String {
     let rows = &report.rows;
     if rows.is_empty() {
-        return "Nothing was measured.\n".to_owned();
+        return format!("bench {}: nothing was measured\n", report.head.peer.address);
     }
     let (shown, hidden) = fitting(all_columns(rows, report.comparisons.as_ref()), width);
     let mut text = folded("", &shared(report), width);
@@ -125,7 +125,7 @@ fn all_columns(rows: &[Row], comparisons: Option<&Comparisons>) -> Vec<Column> {
     columns.push(Column::number("p99 µs", 2, rows, |row| micro(row.median.latency_p99_ns)));
     columns.push(Column::number("max µs", 4, rows, |row| micro(row.median.latency_max_ns)));
     columns.push(Column::number(CPU, 5, rows, |row| each(row.median.cpu_here_ns_per_operation)));
-    columns.push(Column::number("peer's", 5, rows, |row| each(row.median.cpu_peer_ns_per_operation)));
+    columns.push(Column::number("peer ns", 5, rows, |row| each(row.median.cpu_peer_ns_per_operation)));
     columns
 }
 
@@ -161,11 +161,18 @@ fn varies<T: PartialEq>(rows: &[Row], of: impl Fn(&Key) -> T) -> bool {
 fn shared(report: &BenchReport) -> String {
     let rows = &report.rows;
     let mut parts = vec![format!("bench {}", report.head.peer.address)];
+    let mut operations: Vec<&str> = Vec::new();
+    for row in rows {
+        if !operations.contains(&row.key.operation.as_str()) {
+            operations.push(&row.key.operation);
+        }
+    }
     if let Some(Row { key, .. }) = rows.first() {
         if !varies(rows, |key| key.rails.clone()) {
             let rails: Vec<String> = key.rails.iter().map(|rail| report.head.rail_words(rail)).collect();
             parts[0].push_str(&format!(" over {}", rails.join(" + ")));
         }
+        parts[0].push_str(&format!(": {}", operations.join(", ")));
         if !varies(rows, |key| key.depth) {
             parts.push(format!("depth {}", key.depth));
         }
@@ -173,12 +180,12 @@ fn shared(report: &BenchReport) -> String {
             parts.push(format!("{} queue{}", key.queues, if key.queues == 1 { "" } else { "s" }));
         }
     }
-    parts.extend(report.parameters.queue_pair.map(|args| format!("bare queue pairs: {}", args.words())));
+    parts.extend(report.parameters.queue_pair.map(|args| format!("verbs queue pairs: {}", args.words())));
     let marks = report.head.tuning_words();
     parts.extend(marks.strip_prefix(", ").map(str::to_owned));
     let (count, each) = (report.parameters.repetitions, report.parameters.duration_ns as f64);
     parts.push(match count {
-        1 => format!("measured once, {}: no spread", units::duration(each)),
+        1 => format!("1 repetition of {}", units::duration(each)),
         count => format!("median of {count} × {}", units::duration(each)),
     });
     parts.join(", ")
@@ -187,7 +194,7 @@ fn shared(report: &BenchReport) -> String {
 fn notes(report: &BenchReport, hidden: &[&str], width: Option<u16>, paint: Paint) -> String {
     let mut notes = Vec::new();
     if report.parameters.repetitions > 1 {
-        notes.push("±: how far the farthest repetition is from the median.".to_owned());
+        notes.push("±: largest deviation of a repetition from the median.".to_owned());
     }
     let timed: Vec<&Row> = report.rows.iter().filter(|row| row.median.latency_p50_ns.is_some()).collect();
     let mut kinds: Vec<_> = timed.iter().map(|row| row.latency_of).collect();
@@ -204,11 +211,10 @@ fn notes(report: &BenchReport, hidden: &[&str], width: Option<u16>, paint: Paint
         notes.push(format!("Latency{of}: {}.", kind.label()));
     }
     if !hidden.contains(&CPU) {
-        notes.push("CPU: of both processes, for each operation.".to_owned());
+        notes.push("CPU ns, peer ns: CPU time per operation of client and server.".to_owned());
     }
     if !hidden.is_empty() {
-        notes
-            .push(format!("Not shown: {}. A wider terminal, --csv and --json have them.", hidden.join(", ")));
+        notes.push(format!("Not shown: {}. Use a wider terminal, --csv or --json.", hidden.join(", ")));
     }
     let mut text = folded("", &notes.join(" "), width);
     if let Some(comparisons) = &report.comparisons {
@@ -245,8 +251,8 @@ mod tests {
         assert_eq!(
             render(&report(few()), Some(60), Paint::PLAIN),
             "\
-bench storage-7:18520 over mlx5_0 (RDMA), depth 16, 1 queue,
-median of 3 × 1.00 s
+bench storage-7:18520 over mlx5_0 (RDMA): write, read, depth
+16, 1 queue, median of 3 × 1.00 s
 
 op       size   Gb/s      ±    op/s  p50 µs  p99 µs  max µs
 write     8 B  0.538  2.4 %  8.40 M    1.91    2.67    19.0
@@ -255,9 +261,9 @@ write  64 KiB   97.5  3.2 %   186 k    86.0     120     860
 read      8 B  0.390  3.3 %  6.10 M    2.62    3.67    26.2
 read   64 KiB   97.0  2.2 %   185 k    86.5     121     865
 
-±: how far the farthest repetition is from the median.
-Latency: order to completion. Not shown: CPU ns, peer's,
-GiB/s. A wider terminal, --csv and --json have them.
+±: largest deviation of a repetition from the median.
+Latency: post to completion. Not shown: CPU ns, peer ns,
+GiB/s. Use a wider terminal, --csv or --json.
 "
         );
     }
@@ -271,17 +277,17 @@ GiB/s. A wider terminal, --csv and --json have them.
         assert_eq!(
             render(&report(rows), None, Paint::PLAIN),
             "\
-bench storage-7:18520, median of 3 × 1.00 s
+bench storage-7:18520: write, read, median of 3 × 1.00 s
 
-op       size  depth  queues  rails           Gb/s      ±   GiB/s    op/s  p50 µs      ±  p99 µs  max µs  CPU ns  peer's
-write     8 B     16       1  mlx5_0         0.538  2.4 %  0.0626  8.40 M    1.91  2.4 %    2.67    19.0     180   0.250
-write  64 KiB     16       1  mlx5_0          97.5  3.2 %    11.4   186 k    86.0  3.3 %     120     860     246   0.250
+op       size  depth  queues  rails           Gb/s      ±   GiB/s    op/s  p50 µs      ±  p99 µs  max µs  CPU ns  peer ns
+write     8 B     16       1  mlx5_0         0.538  2.4 %  0.0626  8.40 M    1.91  2.4 %    2.67    19.0     180    0.250
+write  64 KiB     16       1  mlx5_0          97.5  3.2 %    11.4   186 k    86.0  3.3 %     120     860     246    0.250
 
-read      8 B     16       1  mlx5_0         0.390  3.3 %  0.0454  6.10 M    2.62  3.2 %    3.67    26.2     180   0.250
+read      8 B     16       1  mlx5_0         0.390  3.3 %  0.0454  6.10 M    2.62  3.2 %    3.67    26.2     180    0.250
 
-read   64 KiB     64       4  mlx5_0+mlx5_1   97.0  2.2 %    11.3   185 k    86.5  2.2 %     121     865     246   0.250
+read   64 KiB     64       4  mlx5_0+mlx5_1   97.0  2.2 %    11.3   185 k    86.5  2.2 %     121     865     246    0.250
 
-±: how far the farthest repetition is from the median. Latency: order to completion. CPU: of both processes, for each operation.
+±: largest deviation of a repetition from the median. Latency: post to completion. CPU ns, peer ns: CPU time per operation of client and server.
 "
         );
     }
@@ -297,8 +303,8 @@ read   64 KiB     64       4  mlx5_0+mlx5_1   97.0  2.2 %    11.3   185 k    86.
         assert_eq!(
             render(&report, Some(60), Paint::PLAIN),
             "\
-bench storage-7:18520 over mlx5_0 (RDMA), depth 16, 1 queue,
-median of 3 × 1.00 s
+bench storage-7:18520 over mlx5_0 (RDMA): write, read, depth
+16, 1 queue, median of 3 × 1.00 s
 
 op       size   Gb/s      ±   ×old    op/s  p50 µs  p99 µs
 write     8 B  0.538  2.4 %  ≈1.01  8.40 M    1.91    2.67
@@ -306,12 +312,12 @@ write  64 KiB   97.5  3.2 %   0.93   186 k    86.0     120
 
 read      8 B  0.390  3.3 %      -  6.10 M    2.62    3.67
 
-±: how far the farthest repetition is from the median.
-Latency: order to completion. Not shown: max µs, CPU ns,
-peer's, GiB/s. A wider terminal, --csv and --json have them.
-×old: operations a second beside those of base.json; ≈ where
-the repetitions of both overlap.
-Not in it: read 8 B, depth 16, mlx5_0.
+±: largest deviation of a repetition from the median.
+Latency: post to completion. Not shown: max µs, CPU ns, peer
+ns, GiB/s. Use a wider terminal, --csv or --json.
+×old: operations per second relative to base.json; ≈ if the
+repetitions of both runs overlap.
+Not in the earlier run: read 8 B, depth 16, mlx5_0.
 "
         );
     }
@@ -324,15 +330,15 @@ Not in it: read 8 B, depth 16, mlx5_0.
         assert_eq!(
             render(&report, Some(60), Paint::PLAIN),
             "\
-bench storage-7:18520 over mlx5_0 (RDMA), depth 16, 1 queue,
-measured once, 1.00 s: no spread
+bench storage-7:18520 over mlx5_0 (RDMA): write, depth 16, 1
+queue, 1 repetition of 1.00 s
 
 op     size   Gb/s  ±    op/s  p50 µs  p99 µs  max µs
 write   8 B  0.538  -  8.40 M    1.91    2.67    19.0
 
-Latency: order to completion. Not shown: CPU ns, peer's,
-GiB/s. A wider terminal, --csv and --json have them.
-It was interrupted: the rest was not measured.
+Latency: post to completion. Not shown: CPU ns, peer ns,
+GiB/s. Use a wider terminal, --csv or --json.
+Interrupted: the remaining rows were not measured.
 "
         );
     }
@@ -351,7 +357,8 @@ It was interrupted: the rest was not measured.
 
     #[test]
     fn nothing_measured_is_said() {
-        assert_eq!(render(&report(Vec::new()), Some(80), Paint::PLAIN), "Nothing was measured.\n");
+        let text = render(&report(Vec::new()), Some(80), Paint::PLAIN);
+        assert_eq!(text, "bench storage-7:18520: nothing was measured\n");
     }
 
     #[test]
@@ -362,7 +369,7 @@ It was interrupted: the rest was not measured.
             figures.cpu_peer_ns_per_operation = None;
         }
         let text = render(&report(vec![row]), None, Paint::PLAIN);
-        let line = "write   8 B  0.538  -  0.0626  8.40 M       -  -    2.67    19.0     180       -";
+        let line = "write   8 B  0.538  -  0.0626  8.40 M       -  -    2.67    19.0     180        -";
         assert_eq!(text.lines().nth(3), Some(line));
         assert!(!text.contains("Latency:"), "{text}");
     }

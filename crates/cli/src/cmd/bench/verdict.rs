@@ -8,33 +8,33 @@ use crate::show::paint::Paint;
 use crate::terminal::folded;
 use crate::units::percent;
 
-/// What came of one row.
+/// The result of comparing a row with a floor.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Verdict {
-    /// The floor, as it is told.
+    /// The floor, as text.
     pub(crate) floor: String,
     #[serde(flatten)]
     pub(crate) key: Key,
-    /// The figure that counts, and the unit of both below.
+    /// The compared figure, which is the unit of `measured` and `required`.
     pub(crate) measure: Measure,
-    /// Null where it was not measured.
+    /// Null if it was not measured.
     pub(crate) measured: Option<f64>,
-    /// The least that a rate must be, or the most that a latency may be. Null where the earlier run does not have the row.
+    /// The minimum of a rate, or the maximum of a latency. Null if the earlier run does not have the row.
     pub(crate) required: Option<f64>,
     pub(crate) outcome: Outcome,
 }
 
-/// How a row stands to a floor.
+/// The outcome of a comparison with a floor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Outcome {
     Held,
     Failed,
-    /// It should have been measured, and was not: as bad as a failure.
+    /// The row was required and not measured. This counts as a failure.
     MissingHere,
-    /// The earlier run has nothing to hold it against.
+    /// The earlier run does not have the row.
     MissingThere,
 }
 
@@ -52,15 +52,15 @@ impl Verdict {
         match self.outcome {
             Outcome::Held => None,
             Outcome::Failed => {
-                let (is, by) = if self.measure.is_rate() { ("below", "less") } else { ("above", "more") };
-                let margin = self.margin().map(|margin| format!(", {} {by}", percent(margin.abs())));
+                let is = if self.measure.is_rate() { "below" } else { "above" };
+                let margin = self.margin().map(|margin| format!(" by {}", percent(margin.abs())));
                 let (measured, required) = (figure(self.measured), figure(self.required));
                 Some(format!("{key}: {measured} is {is} {required}{}", margin.unwrap_or_default()))
             }
             Outcome::MissingHere => {
-                Some(format!("{key}: was not measured; {} was wanted", figure(self.required)))
+                Some(format!("{key}: not measured; {} is required", figure(self.required)))
             }
-            Outcome::MissingThere => Some(format!("{key}: the earlier run does not have it")),
+            Outcome::MissingThere => Some(format!("{key}: not in the earlier run")),
         }
     }
 }
@@ -88,7 +88,7 @@ fn render_floor(verdicts: &[Verdict], width: Option<u16>, paint: Paint) -> Strin
     let count = |outcome| verdicts.iter().filter(|verdict| verdict.outcome == outcome).count();
     let (held, failed, missing) = (count(Outcome::Held), count(Outcome::Failed), count(Outcome::MissingHere));
     let floor = verdicts.first().map_or("", |verdict| verdict.floor.as_str());
-    let mut parts = vec![format!("{held} of {} rows held", verdicts.len() - count(Outcome::MissingThere))];
+    let mut parts = vec![format!("{held} of {} rows passed", verdicts.len() - count(Outcome::MissingThere))];
     if failed > 0 {
         parts.push(format!("{failed} failed"));
     }
@@ -100,7 +100,7 @@ fn render_floor(verdicts: &[Verdict], width: Option<u16>, paint: Paint) -> Strin
         .filter_map(|verdict| Some((verdict.margin()?, verdict)))
         .min_by(|left, right| left.0.total_cmp(&right.0));
     if let Some((margin, verdict)) = closest.filter(|_| failed + missing == 0 && held > 0) {
-        parts.push(format!("the closest by {} ({})", percent(margin), verdict.key));
+        parts.push(format!("smallest margin {} ({})", percent(margin), verdict.key));
     }
     let is_passed = is_passed(verdicts);
     let word = if is_passed { "passed" } else { "FAILED" };
@@ -145,10 +145,10 @@ mod tests {
         assert!(!is_passed(&verdicts));
         assert_eq!(
             render(&verdicts, Some(80), Paint::PLAIN),
-            "FAILED  floor 90 % of base.json: 1 of 3 rows held, 1 failed, 1 missing\n\
-             \x20 - write 16 B, depth 1, mlx5_0: 89.0 /s is below 90.0 /s, 1.1 % less\n\
-             \x20 new: write 64 B, depth 1, mlx5_0: the earlier run does not have it\n\
-             \x20 - write 32 B, depth 1, mlx5_0: was not measured; 90.0 /s was wanted\n"
+            "FAILED  floor 90 % of base.json: 1 of 3 rows passed, 1 failed, 1 missing\n\
+             \x20 - write 16 B, depth 1, mlx5_0: 89.0 /s is below 90.0 /s by 1.1 %\n\
+             \x20 new: write 64 B, depth 1, mlx5_0: not in the earlier run\n\
+             \x20 - write 32 B, depth 1, mlx5_0: not measured; 90.0 /s is required\n"
         );
     }
 
@@ -159,8 +159,8 @@ mod tests {
         assert!(is_passed(&verdicts));
         assert_eq!(
             render(&verdicts, None, Paint::PLAIN),
-            "passed  floor 900 /s: 2 of 2 rows held, the closest by 11.1 % (write 8 B, depth 1, mlx5_0)\n\
-             passed  floor max 1.00 s: 2 of 2 rows held, the closest by 99.0 % (write 8 B, depth 1, mlx5_0)\n"
+            "passed  floor 900 /s: 2 of 2 rows passed, smallest margin 11.1 % (write 8 B, depth 1, mlx5_0)\n\
+             passed  floor max 1.00 s: 2 of 2 rows passed, smallest margin 99.0 % (write 8 B, depth 1, mlx5_0)\n"
         );
     }
 
@@ -174,6 +174,6 @@ mod tests {
         untimed.median.latency_p50_ns = None;
         let verdicts = judged("20us", vec![], &[untimed]);
         assert_eq!(outcomes(&verdicts), [Outcome::MissingHere]);
-        assert!(render(&verdicts, None, Paint::PLAIN).contains("was not measured; p50 20.0 µs was wanted"));
+        assert!(render(&verdicts, None, Paint::PLAIN).contains("not measured; p50 20.0 µs is required"));
     }
 }

@@ -26,23 +26,23 @@ pub(crate) use agent::serve;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct BlastArgs {
-    /// What to do without a pause: write (into memory), read or send (messages)
+    /// Operation: write, read or send
     #[arg(long, value_name = "OP", default_value = "write", hide_possible_values = true)]
     op: Operation,
 
-    /// Bytes of a message
+    /// Message size in bytes
     #[arg(short, long, value_name = "BYTES", default_value = "1M", value_parser = parse::size_of)]
     size: u64,
 
-    /// How long to measure
+    /// Duration
     #[arg(short = 'D', long, value_name = "SECONDS", default_value = "10", value_parser = parse::seconds_of)]
     seconds: Duration,
 
-    /// Measure so many messages each way, instead of -D
+    /// Messages in each direction, instead of -D
     #[arg(short = 'n', long, value_name = "N", value_parser = value_parser!(u64).range(1..), conflicts_with = "seconds")]
     count: Option<u64>,
 
-    /// Messages in flight at once
+    /// Messages in flight
     #[arg(long, value_name = "N", default_value_t = 16)]
     depth: usize,
 
@@ -54,7 +54,7 @@ pub(crate) struct BlastArgs {
     #[arg(short, long)]
     reverse: bool,
 
-    /// Time between two lines of progress (default: 1). With --json, each is a line of JSON on stdout, and the report
+    /// Time between progress lines (default: 1). With --json, each is a line of JSON on stdout, and the report
     /// is the last line
     #[arg(short, long, value_name = "SECONDS", value_parser = parse::seconds_of)]
     interval: Option<Duration>,
@@ -72,24 +72,23 @@ pub(crate) struct BlastArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  farreach blast storage-7                   ten seconds of 1 MiB writes
-  farreach blast storage-7 -b -s 64K         both ways at once
-  farreach blast storage-7 -r -D 60          from the server, for a minute
-  farreach blast storage-7 -s 8 --depth 128  how many small ones
+  farreach blast storage-7                   1 MiB writes for 10 seconds
+  farreach blast storage-7 -b -s 64K         both directions at once
+  farreach blast storage-7 -r -D 60          from the server, for 60 seconds
+  farreach blast storage-7 -s 8 --depth 128  the rate of small messages
   farreach blast storage-7 --op read         reads of the server's memory
-  farreach blast storage-7 --json -i 1       a line of JSON each second
+  farreach blast storage-7 --json -i 1       a line of JSON per second
 
-A write or a message counts when its bytes are at the other side, a read when
-they are here.
-Exit code: 0 if all went well, 4 peer lost (what was measured until then is
-printed), 5 bytes are wrong at the end.";
+A message counts when its bytes have arrived.
+Exit code: 0 success; 4 peer lost (the results so far are printed); 5 the
+contents are wrong at the end.";
 
-/// What is done without a pause.
+/// The operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Operation {
-    /// Writes into the other side's memory
+    /// Writes to the other side's memory
     Write,
     /// Reads of the other side's memory
     Read,
@@ -97,7 +96,7 @@ pub(crate) enum Operation {
     Send,
 }
 
-/// Where the bytes go.
+/// The direction of the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -216,15 +215,15 @@ pub(crate) fn run(args: &BlastArgs) -> Result<Exit> {
 
 fn check(args: &BlastArgs) -> Result<(), Failure> {
     let wrong = |what: String, cause: String| {
-        Err(Failure::new(Exit::Usage, format!("{what} cannot be"))
+        Err(Failure::new(Exit::Usage, format!("{what} is not possible"))
             .cause(cause)
-            .fix("see `farreach blast --help`"))
+            .fix("see the help:\nfarreach blast --help"))
     };
     if args.size == 0 {
-        return wrong("-s 0".to_owned(), "a message has one byte at least".to_owned());
+        return wrong("-s 0".to_owned(), "a message has at least one byte".to_owned());
     }
     if !(1..=4096).contains(&args.depth) {
-        return wrong(format!("--depth {}", args.depth), "1 to 4096 messages are under way".to_owned());
+        return wrong(format!("--depth {}", args.depth), "1 to 4096 messages can be in flight".to_owned());
     }
     if args.op == Operation::Send && args.size > MESSAGE_MAX as u64 {
         let cause = format!("a message has at most {} here", units::size(MESSAGE_MAX as u64));
@@ -232,9 +231,12 @@ fn check(args: &BlastArgs) -> Result<(), Failure> {
     }
     let memory = args.size.saturating_mul(args.depth as u64);
     if memory > MEMORY_MAX {
-        let cause =
-            format!("that is {} of memory; {} is the most", units::amount(memory), units::amount(MEMORY_MAX));
-        return wrong(format!("{} messages of {}", args.depth, units::size(args.size)), cause);
+        let cause = format!(
+            "that needs {} of memory; the limit is {}",
+            units::amount(memory),
+            units::amount(MEMORY_MAX)
+        );
+        return wrong(format!("--depth {} with -s {}", args.depth, units::size(args.size)), cause);
     }
     Ok(())
 }

@@ -19,15 +19,15 @@ pub(crate) struct BlastReport {
     pub(crate) direction: Direction,
     pub(crate) message_bytes: u64,
     pub(crate) depth: usize,
-    /// The longer one, where both sides initiated operations.
+    /// The duration; the longer one if both sides initiated operations.
     pub(crate) elapsed_ns: u64,
     pub(crate) to_server: Option<Totals>,
     pub(crate) from_server: Option<Totals>,
-    /// Null where the test ended before its time: the server has told nothing then.
+    /// Null if the test ended early, because the server then reports nothing.
     pub(crate) processors: Option<Processors>,
     /// Whether the final contents of all memory were compared and match.
     pub(crate) is_verified: bool,
-    /// What ended the test before its time: the figures are those until then.
+    /// The error that ended the test early. The figures cover the time until then.
     pub(crate) error: Option<Told>,
     #[serde(skip)]
     pub(crate) course: Sparkline,
@@ -67,11 +67,11 @@ impl BlastReport {
     }
 }
 
-/// What went one way.
+/// The totals of one direction.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Totals {
-    /// By the clock of the initiator, until its last operation was complete.
+    /// Measured by the initiator, until its last operation was complete.
     pub(crate) elapsed_ns: u64,
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
@@ -95,19 +95,16 @@ impl Totals {
 
 pub(super) fn text(report: &BlastReport, width: Option<u16>) -> String {
     let paint = Paint::for_stdout();
-    let mut text = format!("blast {}\n", report.head.over());
-    let what = format!(
-        "messages of {}, {} at once, for {}",
-        units::size(report.message_bytes),
-        report.depth,
-        units::duration(report.elapsed_ns as f64)
-    );
-    let label = match report.operation {
-        Operation::Write => "writes     ",
-        Operation::Read => "reads      ",
-        Operation::Send => "sends      ",
+    let what = match report.operation {
+        Operation::Write => "writes",
+        Operation::Read => "reads",
+        Operation::Send => "messages",
     };
-    text.push_str(&terminal::folded(label, &what, width));
+    let head = format!("blast {}: {what} of {}", report.head.over(), units::size(report.message_bytes));
+    let mut text = terminal::folded("", &head, width);
+    let depth =
+        format!("{} messages in flight, for {}", report.depth, units::duration(report.elapsed_ns as f64));
+    text.push_str(&terminal::folded("depth      ", &depth, width));
     for (way, totals) in [("to server ", report.to_server), ("to client ", report.from_server)] {
         let Some(totals) = totals else { continue };
         let rate = format!(
@@ -121,7 +118,7 @@ pub(super) fn text(report: &BlastReport, width: Option<u16>) -> String {
     }
     let course = report.course.render(usize::from(width.unwrap_or(80)).saturating_sub(11));
     if !course.is_empty() {
-        text.push_str(&format!("course     {course}\n"));
+        text.push_str(&format!("over time  {course}\n"));
     }
     if let Some(processors) = &report.processors {
         text.push_str(&format!("CPU        {}\n", processors.words()));
@@ -129,11 +126,11 @@ pub(super) fn text(report: &BlastReport, width: Option<u16>) -> String {
     let verified = if report.is_verified {
         paint.good("final contents match")
     } else {
-        paint.bad("nothing: the test did not finish")
+        paint.bad("no: the test did not finish")
     };
     text.push_str(&format!("verified   {verified}\n"));
     if report.head.is_interrupted {
-        text.push_str("interrupted: this is what was measured until then\n");
+        text.push_str("interrupted: the figures cover the time until then\n");
     } else if let Some(told) = &report.error {
         text.push_str(&terminal::folded("ended      ", &format!("early: {}", told.error), width));
     }
@@ -163,20 +160,20 @@ mod tests {
         let mut report = BlastReport::new(crate::report::tests::head("blast"), &task);
         report.sum_up(&task, (1000, Duration::from_secs(1)), (0, Duration::ZERO));
         report.error = Some(Told {
-            error: "the server was told to end".to_owned(),
+            error: "the server was stopped".to_owned(),
             cause: None,
-            fix: Some("start it again, and the test".to_owned()),
+            fix: Some("start the server again, then the test".to_owned()),
         });
         let text = text(&report, Some(80));
         assert_eq!(
             text,
             "\
-blast storage-7:18520 over tcp 192.0.2.1 (no RDMA)
-writes     messages of 1 MiB, 16 at once, for 1.00 s
+blast storage-7:18520 over tcp 192.0.2.1 (no RDMA): writes of 1 MiB
+depth      16 messages in flight, for 1.00 s
 to server  8.39 Gb/s, 1000 MiB/s, 1.00 k/s (1000 MiB in 1000 messages)
 to client  0 b/s, 0 B/s, 0 /s (0 B in 0 messages)
-verified   nothing: the test did not finish
-ended      early: the server was told to end
+verified   no: the test did not finish
+ended      early: the server was stopped
 "
         );
         crate::schema::assert_describes(&report);

@@ -29,7 +29,7 @@ fn answer(memory: &dyn Offered, channel: &Channel, task: &Task) -> Result<()> {
                 memory.read(0, &mut found)?;
                 let mut pattern = Pattern::new(task.seed, memory.len());
                 measure::compare(pattern.stamped(1), &found, || {
-                    "what the client has written is not here".to_owned()
+                    "the memory of the server differs from what the client wrote".to_owned()
                 })?;
                 channel.send(Answered)?;
             }

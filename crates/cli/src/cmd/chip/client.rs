@@ -59,9 +59,9 @@ impl Server {
             return Self::by_engine(session, task);
         }
         channel.send(Way::None)?;
-        Err(Failure::new(Exit::Unavailable, "there is no on-chip memory over these rails")
-            .cause(format!("{} is libfabric's, which has no such memory: nothing could be asked for it", session.rails().join(", ")))
-            .fix("take an RDMA card that has some (farreach devices -v), or do the same on the host's memory: --host-memory")
+        Err(Failure::new(Exit::Unavailable, "these rails have no on-chip memory")
+            .cause(format!("{} is a libfabric rail, and libfabric has no on-chip memory", session.rails().join(", ")))
+            .fix("use host memory with --host-memory, or an RDMA card with on-chip memory; to list the cards:\nfarreach devices -v")
             .into())
     }
 
@@ -79,9 +79,9 @@ impl Server {
             clients.push(Box::new(reach));
         }
         let no_atomics = (!has_atomics).then(|| {
-            Failure::new(Exit::Unavailable, "the lock cannot be taken")
+            Failure::new(Exit::Unavailable, "the lock was not tested")
                 .cause(format!("{} or the server's {other_card} has no atomic operations", card.name))
-                .fix("take cards that have them: `farreach devices -v` tells")
+                .fix("use cards with atomic operations; to list them:\nfarreach devices -v")
         });
         let kind = if task.host_memory { MemoryKind::Host } else { MemoryKind::OnChip };
         let queue_pairs = Some(clients.len());
@@ -104,9 +104,9 @@ impl Server {
         let ready = session.rails();
         let mut rails = session.engine.rail_properties().iter().filter(|rail| ready.contains(&rail.name));
         let no_atomics = (!rails.any(|rail| rail.has_atomics)).then(|| {
-            Failure::new(Exit::Unavailable, "the lock cannot be taken")
+            Failure::new(Exit::Unavailable, "the lock was not tested")
                 .cause(format!("{} has no atomic operations", ready.join(", ")))
-                .fix("take a rail that has them: an RDMA card, or Soft-RoCE")
+                .fix("use a rail with atomic operations: an RDMA card, or Soft-RoCE")
         });
         let memory = MemoryReport {
             kind: MemoryKind::Host,
@@ -160,14 +160,14 @@ impl Server {
         channel.send(Ask::Message)?;
         let message = reach.recv_message()?;
         let took = began.elapsed();
-        compare(expected, &message, || "the message is not what lies in the memory".to_owned())?;
+        compare(expected, &message, || "the message differs from the memory of the server".to_owned())?;
         if note(Step::Message, message.len(), took) {
             return Ok(());
         }
 
         let took = timed(|| reach.read(0, len))?;
         compare(pattern.stamped(0), reach.scratch(), || {
-            "the bytes that were read differ from the memory".to_owned()
+            "the bytes read differ from the memory of the server".to_owned()
         })?;
         if note(Step::Read, len, took) {
             return Ok(());
@@ -183,7 +183,7 @@ impl Server {
         reach.scratch().fill(0);
         let took = timed(|| reach.read(0, len))?;
         compare(pattern.stamped(1), reach.scratch(), || {
-            "what was read back is not what was written".to_owned()
+            "the bytes read back differ from the bytes written".to_owned()
         })?;
         note(Step::ReadBack, len, took);
         Ok(())

@@ -79,18 +79,18 @@ impl Contest {
         }
         let cause = if intrusions > 0 {
             format!(
-                "the lock was not one's own any more when it was given back, {intrusions} times; the counter is {read} after {expected} acquisitions"
+                "the lock had another owner when it was released, {intrusions} times; the counter is {read} after {expected} acquisitions"
             )
         } else if read == seen {
-            format!("the counter is {read} after {expected} acquisitions, each of which has raised it by one")
+            format!("the counter is {read} after {expected} acquisitions, each of which increments it")
         } else {
             format!(
-                "after {expected} acquisitions a client reads {read} from the counter, and the server sees {seen}"
+                "after {expected} acquisitions a client reads {read} from the counter, and the server reads {seen}"
             )
         };
         Some(
             Failure::new(Exit::Failed, "the lock does not exclude").cause(cause).fix(
-                "do not build on compare-and-swap over this path: see whether the card's atomics are of the device (farreach devices -v)",
+                "do not rely on compare-and-swap over this path; to see the scope of the card's atomics:\nfarreach devices -v",
             ),
         )
     }
@@ -152,7 +152,7 @@ pub(super) fn contend(
         }
         let tallies: Vec<Result<Tally>> = threads
             .into_iter()
-            .map(|thread| thread?.join().map_err(|_| anyhow!("a client's thread has panicked"))?)
+            .map(|thread| thread?.join().map_err(|_| anyhow!("the thread of a client panicked"))?)
             .collect();
         // Waits for all clients, then returns the first failure.
         tallies.into_iter().collect()
@@ -191,9 +191,9 @@ fn acquire(reach: &mut dyn Reach, own: u64, course: &Course<'_>, tally: &mut Tal
         if done_now != done {
             (moved, done) = (Instant::now(), done_now);
         } else if moved.elapsed() >= STANDSTILL {
-            return Err(Failure::new(Exit::Failed, "the lock is never free")
-                .cause(format!("nobody has got it for {STANDSTILL:?}, and it is not free"))
-                .fix("see whether another client of this server, or its card, has changed the memory")
+            return Err(Failure::new(Exit::Failed, "the lock is never released")
+                .cause(format!("no client acquired it for {STANDSTILL:?}"))
+                .fix("check whether another program or the card has changed the memory")
                 .into());
         }
         // If there are fewer cores than clients, the owner of the lock needs this one.
@@ -212,7 +212,12 @@ fn raise(reach: &mut dyn Reach) -> Result<()> {
 /// Reads the counter.
 pub(super) fn counter(reach: &mut dyn Reach) -> Result<u64> {
     reach.read(COUNTER, 8)?;
-    reach.scratch().first_chunk().copied().map(u64::from_le_bytes).ok_or_else(|| anyhow!("no counter came"))
+    reach
+        .scratch()
+        .first_chunk()
+        .copied()
+        .map(u64::from_le_bytes)
+        .ok_or_else(|| anyhow!("the counter was not read"))
 }
 
 #[cfg(test)]
@@ -333,8 +338,8 @@ mod tests {
         for (intrusions, read, seen, words) in [
             (0, 9, 9, "counter is 9 after 10"),
             (0, 11, 11, "counter is 11 after 10"),
-            (0, 10, 9, "reads 10 from the counter, and the server sees 9"),
-            (1, 10, 10, "the lock was not one's own any more when it was given back, 1 times"),
+            (0, 10, 9, "reads 10 from the counter, and the server reads 9"),
+            (1, 10, 10, "the lock had another owner when it was released, 1 times"),
         ] {
             let failure = contest(intrusions).verdict(read, seen).expect(words);
             assert!(failure.cause.as_ref().is_some_and(|cause| cause.contains(words)), "{failure:?}");

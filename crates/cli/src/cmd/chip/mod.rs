@@ -29,19 +29,19 @@ pub(crate) use agent::serve;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ChipArgs {
-    /// Take memory of the server's host, instead of its card's
+    /// Use host memory of the server instead of on-chip memory of its card
     #[arg(long)]
     host_memory: bool,
 
-    /// Bytes of memory, or what the card has
+    /// Bytes of memory; less if the card has less
     #[arg(short, long, value_name = "BYTES", default_value = "128K", value_parser = parse::size_of)]
     size: u64,
 
-    /// Clients that contend for the lock, each a thread with a queue pair
+    /// Clients that contend for the lock; each is a thread with its own queue pair
     #[arg(long, value_name = "N", default_value_t = 8)]
     clients: usize,
 
-    /// How often each client takes the lock
+    /// Acquisitions of the lock per client
     #[arg(long, value_name = "N", default_value_t = 1000)]
     rounds: u64,
 
@@ -54,16 +54,16 @@ pub(crate) struct ChipArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  farreach chip storage-7                              128 KiB on its card
-  farreach chip storage-7 --host-memory                in memory of its host
+  farreach chip storage-7                              128 KiB on the card
+  farreach chip storage-7 --host-memory                128 KiB of host memory
   farreach chip storage-7 --clients 64 --rounds 10000  more contention
 
-The server sends a message that lies in the memory; the client reads it, writes
-it, and reads it back. Then clients take a lock in it by compare-and-swap; who
-holds it raises a counter beside it by a plain read and write. If the lock
-excludes, the counter is clients × rounds at the end.
-Exit code: 0 if all is right, 1 if the lock does not exclude, 3 if there is no
-on-chip memory (or no compare-and-swap), 4 peer lost, 5 a byte was wrong.";
+The server sends a message from the memory. The client reads the memory, writes
+it, and reads it back. Then the clients contend for a lock in the memory by
+compare-and-swap. The owner of the lock increments a counter beside it by a read
+and a write. If the lock excludes, the counter ends at clients × rounds.
+Exit code: 0 success; 1 the lock does not exclude; 3 no on-chip memory, or no
+compare-and-swap; 4 peer lost; 5 received bytes differ from those sent.";
 
 /// The parameters for the agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -146,20 +146,23 @@ pub(crate) fn run(args: &ChipArgs) -> Result<Exit> {
 
 fn check(args: &ChipArgs) -> Result<(), Failure> {
     let wrong = |what: String, cause: String| {
-        Err(Failure::new(Exit::Usage, what).cause(cause).fix("give another number"))
+        Err(Failure::new(Exit::Usage, what).cause(cause).fix("choose a value in this range"))
     };
     if !(SIZE_MIN..=SIZE_MAX).contains(&(args.size as usize)) || !args.size.is_multiple_of(8) {
-        let cause = format!("it is a multiple of 8 from {SIZE_MIN} to {SIZE_MAX}");
-        return wrong(format!("-s {} cannot be", args.size), cause);
+        let cause = format!("the size is a multiple of 8 from {SIZE_MIN} to {SIZE_MAX} bytes");
+        return wrong(format!("-s {} is not possible", args.size), cause);
     }
     if !(1..=CLIENTS_MAX).contains(&args.clients) {
         return wrong(
-            format!("--clients {} cannot be", args.clients),
-            format!("there are 1 to {CLIENTS_MAX}"),
+            format!("--clients {} is not possible", args.clients),
+            format!("the number of clients is 1 to {CLIENTS_MAX}"),
         );
     }
     if args.rounds == 0 {
-        return wrong("--rounds 0 cannot be".to_owned(), "a lock that nobody takes shows nothing".to_owned());
+        return wrong(
+            "--rounds 0 is not possible".to_owned(),
+            "each client acquires the lock at least once".to_owned(),
+        );
     }
     Ok(())
 }

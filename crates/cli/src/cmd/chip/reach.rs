@@ -31,7 +31,7 @@ pub(super) trait Reach: Send {
 }
 
 /// The local memory is lost with a failed connection.
-const LOST: &str = "an earlier request did not give its memory back";
+const LOST: &str = "the buffer was lost with an earlier work request";
 
 /// Access by a queue pair of its own.
 pub(super) struct NativeReach {
@@ -50,7 +50,7 @@ impl NativeReach {
     }
 
     fn range(&self, offset: usize, len: usize) -> Result<RemoteRange> {
-        self.memory.get(offset as u64, len as u64).context("the server's memory is shorter")
+        self.memory.get(offset as u64, len as u64).context("the range is outside the memory of the server")
     }
 
     /// Runs a work request on the first `len` bytes of the local memory.
@@ -87,14 +87,18 @@ impl Reach for NativeReach {
         let Some(word) = self.word.take() else { bail!(LOST) };
         let done = self.link.run(SendRequest::compare_swap(word, range, expected, desired))?;
         let Ok(word) = done.buffers.into_slice() else { bail!(LOST) };
-        let was = word.first_chunk().copied().map(u64::from_ne_bytes).context("no word came back")?;
+        let was = word
+            .first_chunk()
+            .copied()
+            .map(u64::from_ne_bytes)
+            .context("compare-and-swap returned no value")?;
         self.word = Some(word);
         Ok(was)
     }
 
     fn expect_message(&mut self, len: usize) -> Result<()> {
         let Some(message) = self.message.take().filter(|message| message.len() == len) else {
-            bail!("there is no room for the message");
+            bail!("there is no receive buffer of this size");
         };
         Ok(self.link.post_recv(message)?)
     }
@@ -128,7 +132,9 @@ impl EngineReach {
     }
 
     fn range(&self, offset: usize, len: usize) -> Result<RemoteSlice> {
-        self.memory.get(offset as u64..(offset + len) as u64).context("the server's memory is shorter")
+        self.memory
+            .get(offset as u64..(offset + len) as u64)
+            .context("the range is outside the memory of the server")
     }
 
     fn put_back(&mut self, buffer: Buffer, rest: Slice) -> Result<()> {

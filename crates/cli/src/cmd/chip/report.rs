@@ -8,7 +8,7 @@ use crate::exit::{Exit, Failure};
 use crate::report::{Head, Latency, LatencyOf, Processors};
 use crate::{terminal, units};
 
-/// What was done, also where something was in the way.
+/// The completed steps, including those before a failure.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct ChipReport {
@@ -19,7 +19,7 @@ pub(super) struct ChipReport {
     pub(super) steps: Vec<StepReport>,
     pub(super) lock: Option<LockReport>,
     pub(super) processors: Option<Processors>,
-    /// What went wrong.
+    /// The failure, if any.
     #[serde(rename = "error", serialize_with = "told")]
     #[cfg_attr(test, schemars(with = "Option<Told>"))]
     pub(super) failure: Option<Failure>,
@@ -30,9 +30,9 @@ pub(super) struct ChipReport {
 pub(super) struct MemoryReport {
     pub(super) kind: MemoryKind,
     pub(super) size_bytes: usize,
-    /// The server's, by its name there; none where the rail is libfabric's.
+    /// The name of the server's card; null over libfabric.
     pub(super) card: Option<String>,
-    /// Of the clients together; none where they share the engine's connection.
+    /// The queue pairs of all clients; null if they share the engine's connection.
     pub(super) queue_pairs: Option<usize>,
 }
 
@@ -49,7 +49,7 @@ pub(super) enum MemoryKind {
 pub(super) struct StepReport {
     pub(super) step: Step,
     pub(super) bytes: usize,
-    /// Once, and with all that the first time takes: no measurement.
+    /// The time of a single cold run. It is not a measurement.
     pub(super) elapsed_ns: u64,
 }
 
@@ -66,10 +66,10 @@ pub(super) enum Step {
 impl Step {
     fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::Message => ("message", "sent from that memory by the server"),
-            Self::Read => ("read", "matches the server's memory"),
-            Self::Write => ("write", "arrived at the server"),
-            Self::ReadBack => ("read back", "matches what was written"),
+            Self::Message => ("message", "sent by the server from this memory"),
+            Self::Read => ("read", "matches the memory of the server"),
+            Self::Write => ("write", "verified by the server"),
+            Self::ReadBack => ("read back", "matches the bytes written"),
         }
     }
 }
@@ -78,23 +78,23 @@ impl Step {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct LockReport {
     pub(super) clients: usize,
-    /// That each of them was to take it.
+    /// The requested acquisitions per client.
     pub(super) rounds: u64,
     pub(super) acquisitions: u64,
     pub(super) elapsed_ns: u64,
     pub(super) acquisitions_per_second: f64,
-    /// That found another one in possession.
+    /// Attempts that found the lock held.
     pub(super) failed_attempts: u64,
-    /// As a client reads it: it must be as many as the acquisitions.
+    /// The counter as a client reads it. It must equal the acquisitions.
     pub(super) counter: u64,
-    /// As the server's processor sees it.
+    /// The counter as the server's CPU reads it.
     pub(super) counter_at_server: u64,
-    /// How often the lock was not a client's own any more when it gave it back.
+    /// Releases at which the lock had another owner.
     pub(super) intrusions: u64,
     pub(super) excludes: bool,
-    /// Of all clients. Null where nobody has had it.
+    /// The waits of all clients; null if no client acquired the lock.
     pub(super) wait: Option<Latency>,
-    /// How often each one had had it when the first was done.
+    /// The acquisitions per client when the first client finished.
     pub(super) acquisitions_when_first_was_done: Spread,
     pub(super) by_client: Vec<ClientReport>,
 }
@@ -141,7 +141,7 @@ impl LockReport {
     }
 }
 
-/// As every command tells a failure.
+/// An error, as every command reports it.
 #[cfg(test)]
 #[derive(schemars::JsonSchema)]
 #[expect(dead_code, reason = "for the schema alone")]
@@ -182,42 +182,46 @@ impl ChipReport {
 }
 
 pub(super) fn text(report: &ChipReport, width: Option<u16>) -> String {
-    let mut text = format!("chip {}\n{}\n", report.head.over(), memory_words(&report.memory));
+    let head = format!("chip {}: {}", report.head.over(), memory_words(&report.memory));
+    let mut text = terminal::folded("", &head, width);
+    text.push_str(&terminal::folded("access  ", &access_words(&report.memory), width));
     let rows = report.steps.iter().map(|step| {
         let (name, words) = step.step.words();
         let time = units::microseconds(step.elapsed_ns as f64);
         vec![name.to_owned(), units::size(step.bytes as u64), time, words.to_owned()]
     });
     if !report.steps.is_empty() {
-        text.push_str(&terminal::table(&["STEP", "SIZE", "TIME µs", ""], rows, width));
+        text.push_str(&terminal::table(&["STEP", "SIZE", "TIME µs", "RESULT"], rows, width));
     }
     if let Some(lock) = &report.lock {
         text.push_str(&lock_words(lock, width));
     }
     if report.head.is_interrupted {
-        text.push_str("interrupted: the figures are those until then\n");
+        text.push_str("interrupted: the figures cover the time until then\n");
     }
     text
 }
 
 fn memory_words(memory: &MemoryReport) -> String {
-    let size = units::size(memory.size_bytes as u64);
-    let place = match (memory.kind, &memory.card) {
-        (MemoryKind::OnChip, Some(card)) => format!("on-chip memory of the server's {card}"),
-        (MemoryKind::Host, Some(card)) => format!("the server's host memory, by its {card}"),
-        (_, None) => "the server's host memory".to_owned(),
+    let kind = match memory.kind {
+        MemoryKind::OnChip => "on-chip memory",
+        MemoryKind::Host => "host memory",
     };
-    let by = match memory.queue_pairs {
-        Some(count) => format!("{count} queue pairs"),
-        None => "one connection of the engine".to_owned(),
-    };
-    format!("{size} of {place}, over {by}")
+    format!("{} of {kind}", units::size(memory.size_bytes as u64))
+}
+
+fn access_words(memory: &MemoryReport) -> String {
+    match (memory.queue_pairs, &memory.card) {
+        (Some(count), Some(card)) => format!("{count} queue pairs to {card} of the server"),
+        (Some(count), None) => format!("{count} queue pairs"),
+        (None, _) => "one connection of the engine".to_owned(),
+    }
 }
 
 fn lock_words(lock: &LockReport, width: Option<u16>) -> String {
     let LockReport { clients, rounds, acquisitions, counter, counter_at_server, .. } = lock;
     let Spread { min, max } = &lock.acquisitions_when_first_was_done;
-    let wait = lock.wait.as_ref().map_or("nobody has had it".to_owned(), |wait| {
+    let wait = lock.wait.as_ref().map_or("no client acquired it".to_owned(), |wait| {
         let figures = [
             ("min", wait.min_ns),
             ("p50", wait.p50_ns),
@@ -226,9 +230,9 @@ fn lock_words(lock: &LockReport, width: Option<u16>) -> String {
             ("max", wait.max_ns),
         ];
         let figures = figures.map(|(name, ns)| format!("{name} {}", units::microseconds(ns as f64)));
-        format!("wait for it in µs: {}", figures.join(", "))
+        format!("wait in µs: {}", figures.join(", "))
     });
-    let judged = if lock.excludes { "as it must be" } else { "as it must not be" };
+    let judged = if lock.excludes { "correct".to_owned() } else { format!("wrong, expected {acquisitions}") };
     let lines = [
         format!(
             "{clients} clients, {rounds} rounds each: {acquisitions} acquisitions in {}, {}",
@@ -237,10 +241,10 @@ fn lock_words(lock: &LockReport, width: Option<u16>) -> String {
         ),
         format!("{} attempts found the lock held", lock.failed_attempts),
         wait,
-        format!("when the first client was done, each had had it {min} to {max} times"),
+        format!("when the first client finished, each had {min} to {max} acquisitions"),
         format!("counter {counter}, at the server {counter_at_server}: {judged}"),
     ];
-    let leads = ["lock  ", "      ", "      ", "      ", "      "];
+    let leads = ["lock    ", "        ", "        ", "        ", "        "];
     leads.iter().zip(&lines).map(|(lead, line)| terminal::folded(lead, line, width)).collect()
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct DevicesArgs {
     #[arg(short, long, value_name = "NAME")]
     device: Option<String>,
 
-    /// Show limits, on-chip memory, capabilities and registration modes, too
+    /// Also show limits, on-chip memory, capabilities and registration modes
     #[arg(short, long)]
     verbose: bool,
 
@@ -28,11 +28,11 @@ pub(crate) struct DevicesArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  farreach devices                  what is here
-  farreach devices -v -d mlx5_0     all about one card
+  farreach devices                  all devices and providers
+  farreach devices -v -d mlx5_0     all details of one card
   farreach devices --json | jq '.verbs.devices[].name'
 
-Exit code: 0 if there is a device or provider, 3 if there is none.";
+Exit code: 0 a device or provider was found; 3 none was found.";
 
 /// Prints the list. The exit code is 3 if nothing can carry data.
 pub(crate) fn run(args: &DevicesArgs) -> Result<Exit> {
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &DevicesArgs) -> Result<Exit> {
         report.keep_only(name);
     }
     let text = if args.json {
-        serde_json::to_string_pretty(&report).context("cannot write the report as JSON")? + "\n"
+        serde_json::to_string_pretty(&report).context("cannot serialize the report")? + "\n"
     } else {
         text::render(&report, args, terminal::width())
     };

@@ -11,7 +11,7 @@ use serde::Serialize;
 /// The schema version of the report.
 pub(crate) const SCHEMA_VERSION: u32 = 1;
 
-/// What `farreach devices` found on this host, or why there is nothing.
+/// The devices, providers and rails of this host, and what is missing.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "DevicesReport"))]
 pub(crate) struct Report {
@@ -19,7 +19,7 @@ pub(crate) struct Report {
     pub(crate) schema_version: u32,
     pub(crate) verbs: Verbs,
     pub(crate) fabric: Fabric,
-    /// What the tests' `-d` takes.
+    /// The rails: the names that `-d` of the tests accepts.
     pub(crate) rails: Vec<Rail>,
 }
 
@@ -59,13 +59,13 @@ impl Report {
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Rail {
-    /// The name that `-d` takes and that reports have: `rxe0`, `tcp`.
+    /// The name in `-d` and in reports: `rxe0`, `tcp`.
     pub(crate) name: String,
-    /// `verbs` or `libfabric`
+    /// The library: `verbs` or `libfabric`.
     pub(crate) library: String,
     /// The libfabric provider behind it; null for a verbs device.
     pub(crate) provider: Option<String>,
-    /// The library and the address, for people.
+    /// The library and the address, as text.
     pub(crate) through: String,
     pub(crate) is_rdma: bool,
     /// Whether compare-and-swap and fetch-and-add work over it.
@@ -81,7 +81,7 @@ impl Rail {
     }
 }
 
-/// What a library gives, or why it gives nothing.
+/// The devices of libibverbs, or why there are none.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Verbs {
@@ -96,7 +96,7 @@ pub(crate) struct Verbs {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Problem {
     pub(crate) what: String,
-    /// What that means here, where it is not plain from `what`.
+    /// The meaning on this host, if `what` does not state it.
     pub(crate) cause: Option<String>,
     pub(crate) fix: String,
 }
@@ -126,7 +126,7 @@ pub(crate) struct Device {
     pub(crate) ports: Vec<Port>,
 }
 
-/// The device's limits, under the names that verbs gives them.
+/// The device's limits, under their names in verbs.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Limits {
@@ -159,7 +159,7 @@ pub(crate) struct Port {
     pub(crate) state: String,
     pub(crate) physical_state: String,
     pub(crate) link_layer: String,
-    /// Null where width or speed is not known.
+    /// Null if width or speed is unknown.
     pub(crate) rate_bits_per_second: Option<u64>,
     pub(crate) width: String,
     pub(crate) lane_speed: String,
@@ -181,7 +181,7 @@ pub(crate) struct Gid {
     pub(crate) gid: String,
     #[serde(rename = "type")]
     pub(crate) gid_type: String,
-    /// Null where the GID has none. Of a device that another network namespace has, the name is one of that namespace.
+    /// Null if the GID has none. For a device in another network namespace, it is a name of that namespace.
     pub(crate) net_device: Option<String>,
     /// The IP address that a RoCE GID stands for; null for an InfiniBand one.
     pub(crate) address: Option<IpAddr>,
@@ -227,7 +227,7 @@ pub(crate) struct Offer {
     pub(crate) nic: Option<Nic>,
 }
 
-/// The card behind an offer, where the provider tells.
+/// The card behind an offer, if the provider reports it.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Nic {

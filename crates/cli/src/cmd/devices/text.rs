@@ -75,17 +75,17 @@ fn device_details(device: &Device, width: Option<u16>) -> String {
     };
     let mut lines = vec![
         ("node", format!("{}, {}, GUID {}", device.node_type, device.transport, device.node_guid)),
-        ("at", place(device)),
+        ("location", place(device)),
         ("on-chip memory", chip),
-        ("queue pairs", each(limits.max_qp, limits.max_qp_wr, "requests")),
+        ("queue pairs", each(limits.max_qp, limits.max_qp_wr, "work requests")),
         ("completion queues", each(limits.max_cq, limits.max_cqe, "entries")),
-        ("shared receive queues", each(limits.max_srq, limits.max_srq_wr, "requests")),
-        ("regions", format!("{}, {}", limits.max_mr, largest(limits.max_mr_bytes))),
-        ("windows", limits.max_mw.to_string()),
+        ("shared receive queues", each(limits.max_srq, limits.max_srq_wr, "work requests")),
+        ("memory regions", format!("{}, {}", limits.max_mr, largest(limits.max_mr_bytes))),
+        ("memory windows", limits.max_mw.to_string()),
         ("scatter-gather", format!("{} elements, {} for READ", limits.max_sge, limits.max_sge_rd)),
         (
             "READs and atomics",
-            format!("{} in, {} out at once", limits.max_qp_rd_atom, limits.max_qp_init_rd_atom),
+            format!("{} as target, {} as initiator", limits.max_qp_rd_atom, limits.max_qp_init_rd_atom),
         ),
         ("atomics", atomics(&device.atomics)),
         ("on-demand paging", if device.on_demand_paging { "yes" } else { "no" }.to_owned()),
@@ -120,7 +120,7 @@ fn port_details(port: &Port) -> String {
         text.push_str(&format!(", MTU {active} of {largest}"));
     }
     if port.lid != 0 {
-        text.push_str(&format!(", LID {}, subnet manager at {}", port.lid, port.sm_lid));
+        text.push_str(&format!(", LID {}, subnet manager LID {}", port.lid, port.sm_lid));
     }
     text
 }
@@ -132,8 +132,8 @@ fn rails(rails: &[Rail], width: Option<u16>) -> String {
         let is_rdma = if rail.is_rdma { "yes" } else { "no" };
         vec![rail.name.clone(), is_rdma.to_owned(), can.to_owned(), rail.through.clone()]
     };
-    let mut text = folded("rails: ", "what the tests use; -d NAME chooses one", width);
-    text.push_str(&table(&["NAME", "RDMA", "CAN", "THROUGH"], rails.iter().map(row), width));
+    let mut text = folded("rails: ", "used by the tests; -d NAME selects one", width);
+    text.push_str(&table(&["NAME", "RDMA", "OPERATIONS", "VIA"], rails.iter().map(row), width));
     text
 }
 
@@ -144,7 +144,7 @@ fn fabric(report: &Report, args: &DevicesArgs, width: Option<u16>) -> String {
     let mut text = heading("fabric", library, fabric.offers.is_empty(), width);
     if !fabric.offers.is_empty() {
         let providers = grouped(&fabric.offers, |offer| vec![offer.provider.as_str()]);
-        let header = ["PROVIDER", "ENDPOINTS", "CAN", "WRITES", "DOMAINS"];
+        let header = ["PROVIDER", "ENDPOINTS", "SUPPORTS", "WRITES", "DOMAINS"];
         text.push_str(&table(&header, providers.iter().map(|offers| provider_row(report, offers)), width));
         text.push('\n');
         let domains = grouped(&fabric.offers, |offer| vec![offer.domain.as_str()]);
@@ -178,7 +178,7 @@ fn provider_row(report: &Report, offers: &[&Offer]) -> Vec<String> {
         .filter(|(name, _)| offers.iter().any(|offer| offer.capabilities.contains(name)))
         .filter(|(name, _)| *name != "ATOMIC" || report.has_atomics(&offers[0].provider))
         .map(|(_, word)| word.to_owned());
-    let order = offers.iter().map(|offer| if offer.writes_ordered { "ordered" } else { "any order" });
+    let order = offers.iter().map(|offer| if offer.writes_ordered { "ordered" } else { "unordered" });
     vec![
         offers[0].provider.clone(),
         distinct(offers.iter().map(|offer| offer.endpoint_type.as_str())).join(" "),
@@ -221,7 +221,7 @@ fn offer_details(offers: &[&Offer], width: Option<u16>) -> String {
         (
             "queues",
             format!(
-                "{} out, {} in, {} buffers an operation",
+                "transmit {}, receive {}, {} buffers per operation",
                 offer.transmit_queue, offer.receive_queue, offer.buffers_per_operation
             ),
         ),
@@ -247,7 +247,7 @@ fn details(name: &str, lines: &[(&str, String)], width: Option<u16>) -> String {
 
 fn heading(engine: &str, library: Option<String>, is_empty: bool, width: Option<u16>) -> String {
     let text = match library {
-        Some(library) if is_empty => format!("{library}, and nothing to use"),
+        Some(library) if is_empty => format!("{library}, nothing usable"),
         Some(library) => library,
         None => "not available".to_owned(),
     };
@@ -270,10 +270,12 @@ fn problems(problems: &[Problem], width: Option<u16>) -> String {
 fn summary(report: &Report, args: &DevicesArgs) -> Option<String> {
     let providers = distinct(report.fabric.offers.iter().map(|offer| offer.provider.as_str()));
     match (&args.device, report.verbs.devices.is_empty(), providers.is_empty()) {
-        (Some(name), true, true) => Some(format!("There is no device, provider or domain called {name}.")),
-        (None, true, true) => Some("Nothing here can carry data.".to_owned()),
+        (Some(name), true, true) => Some(format!("No device, provider or domain is named {name}.")),
+        (None, true, true) => {
+            Some("This host has no usable RDMA device and no libfabric provider.".to_owned())
+        }
         (None, true, false) => {
-            Some(format!("No RDMA device can be used here; libfabric offers {}.", providers.join(", ")))
+            Some(format!("This host has no usable RDMA device; libfabric offers {}.", providers.join(", ")))
         }
         _ => None,
     }
@@ -300,19 +302,19 @@ fn rate(bits_per_second: u64) -> String {
 
 /// Describes a number of queues and their length.
 fn each(count: u32, length: u32, what: &str) -> String {
-    format!("{count}, each of up to {length} {what}")
+    format!("{count}, each with up to {length} {what}")
 }
 
 /// Describes what an atomic operation is atomic against.
 fn atomics(word: &str) -> String {
     match word {
-        "device" => "against others of the same device".to_owned(),
-        "global" => "against processors and other devices too".to_owned(),
+        "device" => "within the device only".to_owned(),
+        "global" => "with CPUs and other devices".to_owned(),
         word => word.to_owned(),
     }
 }
 
 /// Describes a limit on a size. A limit that no machine can reach counts as none.
 fn largest(bytes: u64) -> String {
-    if bytes >= 1 << 62 { "of any size".to_owned() } else { format!("of at most {}", size(bytes)) }
+    if bytes >= 1 << 62 { "of any size".to_owned() } else { format!("up to {}", size(bytes)) }
 }

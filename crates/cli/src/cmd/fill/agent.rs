@@ -16,8 +16,9 @@ pub(crate) fn serve(engine: &Engine, channel: &Channel, task: &Task) -> Result<(
     let ends: Ends = channel.recv_within(task.making_patience())?;
     ensure!(
         ends.regions.len() == task.regions as usize,
-        "the client has told of {} regions",
-        ends.regions.len()
+        "the client granted {} regions instead of {}",
+        ends.regions.len(),
+        task.regions
     );
     let mut batches = VecDeque::new();
     for (number, token) in ends.regions.iter().enumerate() {

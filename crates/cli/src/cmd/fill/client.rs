@@ -60,10 +60,10 @@ fn fill(args: &FillArgs, task: &Task, session: &Session) -> Result<FillReport> {
 
 fn grant(session: &Session, region: &Region) -> Result<Grant> {
     let mut slice = registered::allocate(&session.engine, region.len()).map_err(|error| {
-        let what = format!("cannot have {} for a region", units::amount(region.len() as u64));
+        let what = format!("cannot allocate {} for a region", units::amount(region.len() as u64));
         Failure::new(Exit::Failed, what)
             .cause(error.cause())
-            .fix("ask for fewer or smaller pages; see `free -h`")
+            .fix("use fewer or smaller pages; to see the free memory:\nfree -h")
     })?;
     region.clear(&mut slice);
     Ok(registered::grant(&session.channel().peer, slice, Rights::WRITE)?)

@@ -25,7 +25,7 @@ pub(crate) use agent::serve;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct FillArgs {
-    /// Bytes of a page
+    /// Page size in bytes
     #[arg(long, short = 's', value_name = "BYTES", default_value = "64K", value_parser = parse::size_of)]
     page_size: u64,
 
@@ -37,7 +37,7 @@ pub(crate) struct FillArgs {
     #[arg(long, value_name = "N", default_value_t = 2)]
     regions: u32,
 
-    /// Seed of bytes and places, to repeat a run
+    /// Seed of contents and places, to repeat a run
     #[arg(long, value_name = "N")]
     seed: Option<u32>,
 
@@ -55,14 +55,14 @@ pub(crate) struct FillArgs {
 const EXAMPLES: &str = "\
 Examples:
   farreach fill storage-7                  128 MiB in pages of 64 KiB
-  farreach fill storage-7 -s 4K -n 100000  small pages, many of them
-  farreach fill storage-7 -n 16 -v         which page went where
-  farreach fill storage-7 --seed 7         the same bytes and places again
+  farreach fill storage-7 -s 4K -n 100000  many small pages
+  farreach fill storage-7 -n 16 -v         show the place of each page
+  farreach fill storage-7 --seed 7         the same contents and places again
 
-The pages go to random places of a region, which has a quarter more places than
-pages: the gaps must stay unchanged. The last write of each batch has immediate
-data, which raises the counter that this side waits for.
-Exit code: 0 if every byte is right, 4 peer lost, 5 a byte is wrong.";
+The server writes the pages to random places of each region. A region has a
+quarter more places than pages, and the gaps must stay unchanged. The last write
+of each batch has immediate data, which raises the counter of the client.
+Exit code: 0 success; 4 peer lost; 5 received bytes differ from those sent.";
 
 /// The parameters for the agent. Both sides derive from them which byte goes where.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -131,7 +131,7 @@ struct Summary {
     usage: Usage,
 }
 
-/// What one of the server's rails did.
+/// The share of one of the server's rails.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Share {
@@ -176,19 +176,22 @@ fn task(args: &FillArgs) -> Result<Task, Failure> {
         alter_byte: args.alter_byte,
     };
     let wrong = |what: &str, cause: &str| {
-        Err(Failure::new(Exit::Usage, format!("{what} cannot be"))
+        Err(Failure::new(Exit::Usage, format!("{what} is not possible"))
             .cause(cause)
-            .fix("see `farreach fill --help`"))
+            .fix("see the help:\nfarreach fill --help"))
     };
     match task {
-        Task { page_bytes: 0, .. } => wrong("--page-size 0", "a page has one byte at least"),
-        Task { pages: 0, .. } => wrong("--pages 0", "one page at least is to be written"),
-        Task { regions: 0 | 65.., .. } => wrong(&format!("--regions {}", args.regions), "there are 1 to 64"),
+        Task { page_bytes: 0, .. } => wrong("--page-size 0", "a page has at least one byte"),
+        Task { pages: 0, .. } => wrong("--pages 0", "a region has at least one page"),
+        Task { regions: 0 | 65.., .. } => {
+            wrong(&format!("--regions {}", args.regions), "the number of regions is 1 to 64")
+        }
         Task { pages, .. } if pages > pages::PAGES_MAX => {
             wrong(&format!("--pages {pages}"), &format!("a region has at most {} pages", pages::PAGES_MAX))
         }
         task if task.bytes() > BYTES_MAX => {
-            wrong(&units::amount(task.bytes()), &format!("{} are the most", units::amount(BYTES_MAX)))
+            let (bytes, limit) = (units::amount(task.bytes()), units::amount(BYTES_MAX));
+            wrong(&format!("a test with {bytes}"), &format!("the limit is {limit}"))
         }
         task => Ok(task),
     }

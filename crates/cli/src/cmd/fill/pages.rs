@@ -80,16 +80,16 @@ impl Region {
     ) -> Failure {
         let differing = found.iter().zip(expected).filter(|(one, other)| one != other).count();
         let first = found.iter().zip(expected).position(|(one, other)| one != other).unwrap_or(0);
-        let (what, whose) = match page {
-            Some(page) => (format!("page {page} of region {region} is not what was sent"), "page"),
-            None => (format!("something was written to region {region} where nothing was sent"), "place"),
+        let what = match page {
+            Some(page) => format!("page {page} of region {region} has wrong bytes"),
+            None => format!("region {region} was changed outside of the pages"),
         };
         Failure::new(Exit::Mismatch, what)
             .cause(format!(
-                "at place {place}, {differing} of the {whose}'s {} bytes differ; byte {first} is {:#04x} instead of {:#04x}",
+                "at place {place}, {differing} of {} bytes differ; byte {first} is {:#04x} instead of {:#04x}",
                 self.page_bytes, found[first], expected[first]
             ))
-            .fix("do not trust this path with data: see the cards' and switches' error counters, and the memory")
+            .fix("do not use this path for data; check the error counters of cards and switches, and the memory")
     }
 }
 
@@ -126,7 +126,8 @@ mod tests {
         let memory = filled(&region);
         region.check(1, &memory).expect("as it was made");
         let empty = (0..62).find(|place| !region.places.contains(place)).expect("some are") as usize;
-        for (place, told) in [(region.places[3] as usize, "page 3 of region 1"), (empty, "nothing was sent")]
+        for (place, told) in
+            [(region.places[3] as usize, "page 3 of region 1"), (empty, "outside of the pages")]
         {
             let mut spoilt = memory.clone();
             spoilt[place * 100 + 99] ^= 0x10;

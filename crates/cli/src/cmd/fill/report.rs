@@ -18,14 +18,14 @@ pub(crate) struct FillReport {
     pub(crate) regions: u32,
     pub(crate) seed: u32,
     pub(crate) pages_arrived: u64,
-    /// From the word to begin until the last page was told of.
+    /// From the start signal until the counter had counted the last page.
     pub(crate) elapsed_ns: u64,
     pub(crate) bits_per_second: f64,
-    /// All bytes of the regions, those that nothing was written to as well. None where it was interrupted.
+    /// The verified bytes of the regions, including the gaps; 0 if the test was interrupted.
     pub(crate) verified_bytes: u64,
-    /// What each of the server's rails did.
+    /// The share of each of the server's rails.
     pub(super) server_rails: Vec<Share>,
-    /// Unknown where it was interrupted.
+    /// Null if the test was interrupted.
     pub(crate) processors: Option<Processors>,
 }
 
@@ -59,12 +59,13 @@ impl FillReport {
 
 pub(super) fn text(report: &FillReport, task: &Task, is_verbose: bool, width: Option<u16>) -> String {
     let paint = Paint::for_stdout();
-    let mut text = format!("fill from {}\n", report.head.over());
-    let bytes = report.pages_arrived * report.page_bytes;
     let place =
         if report.regions == 1 { "1 region".to_owned() } else { format!("{} regions", report.regions) };
+    let head = format!("fill from {}: pages into {place}", report.head.over());
+    let mut text = terminal::folded("", &head, width);
+    let bytes = report.pages_arrived * report.page_bytes;
     let pages = format!(
-        "{} pages of {} into {place}: {} in {}",
+        "{} pages of {}: {} in {}",
         report.pages_arrived,
         units::size(report.page_bytes),
         units::amount(bytes),
@@ -78,13 +79,13 @@ pub(super) fn text(report: &FillReport, task: &Task, is_verbose: bool, width: Op
         let Share { rail, operations, bytes, immediates } = share;
         let by =
             format!("{rail}: {} in {operations} writes, {immediates} with immediate", units::amount(*bytes));
-        text.push_str(&terminal::folded("by        ", &by, width));
+        text.push_str(&terminal::folded("rail      ", &by, width));
     }
     if let Some(processors) = &report.processors {
         text.push_str(&format!("CPU       {}\n", processors.words()));
     }
     if report.head.is_interrupted {
-        text.push_str(&format!("verified  {}\n", paint.bad("nothing: it was interrupted")));
+        text.push_str(&format!("verified  {}\n", paint.bad("no: the test was interrupted")));
     } else {
         text.push_str(&verified(report, width, paint));
     }
@@ -138,7 +139,7 @@ fn map(region: &Region, number: u32, width: Option<u16>) -> String {
         text.push_str(&format!("  {}\n", row.iter().map(mark).collect::<String>()));
     }
     if per_mark > 1 {
-        text.push_str(&format!("  a mark is {per_mark} places: · none written, █ all\n"));
+        text.push_str(&format!("  each mark is {per_mark} places: · none written, █ all written\n"));
     }
     if pages <= TOLD_ONE_BY_ONE {
         let told: Vec<String> =

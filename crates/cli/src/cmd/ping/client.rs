@@ -158,8 +158,9 @@ impl Writes {
         channel.send(Ends { memory: memory.token(), counter: counter.token() })?;
         let theirs: Ends = channel.recv()?;
         let target = channel.peer.remote(theirs.memory).wait(patience(0))?;
-        let half =
-            |start| target.get(start..start + len as u64).context("the other side's memory is too short");
+        let half = |start| {
+            target.get(start..start + len as u64).context("the memory of the other side is too short")
+        };
         let targets = [half(0)?, half(len as u64)?];
         let target_counter = channel.peer.remote_counter(theirs.counter).wait(patience(0))?;
         let (source, map) = (Some(registered::allocate(engine, len)?), PageMap::of(len as u64).first(1));
@@ -183,13 +184,13 @@ impl Writes {
 
     /// Writes the prepared bytes to the other side.
     pub(super) fn write(&mut self, number: u64) -> Result<()> {
-        let Some(source) = self.source.take() else { bail!("the last write did not give its memory back") };
+        let Some(source) = self.source.take() else { bail!("the buffer was lost with the last write") };
         let target = &self.targets[(number % 2) as usize];
         let mut transfer =
             self.channel.peer.write_pages(source, &self.map, target, Some(&self.target_counter));
         match transfer.wait(self.pattern.patience())?.buffer {
             Buffer::Slice(slice) => self.source = Some(slice),
-            _ => bail!("a write gave back another kind of memory"),
+            _ => bail!("a write returned a buffer of another kind"),
         }
         Ok(())
     }
@@ -241,14 +242,14 @@ impl Reads {
 
 impl Trips for Reads {
     fn go(&mut self, _number: u64) -> Result<Duration> {
-        let Some(mut into) = self.into.take() else { bail!("the last read did not give its memory back") };
+        let Some(mut into) = self.into.take() else { bail!("the buffer was lost with the last read") };
         // Stale bytes must not look like the expected ones.
         into.fill(0);
         let began = Instant::now();
         let mut transfer = self.channel.peer.read_pages(&self.memory, &self.map, into);
         match transfer.wait(self.pattern.patience())?.buffer {
             Buffer::Slice(slice) => self.into = Some(slice),
-            _ => bail!("a read gave back another kind of memory"),
+            _ => bail!("a read returned a buffer of another kind"),
         }
         Ok(began.elapsed())
     }

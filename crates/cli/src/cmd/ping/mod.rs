@@ -25,19 +25,19 @@ pub(crate) use agent::serve;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PingArgs {
-    /// What to time: write (into memory, and back), send (a message, and one back) or read
+    /// Operation: write (a write in each direction), send (a message in each direction) or read
     #[arg(long, value_name = "OP", default_value = "write", hide_possible_values = true)]
     op: Operation,
 
-    /// Bytes of a message: 64, or several as 8,4K,1M, or doubling as 8..64K
+    /// Message sizes in bytes: one (64), a list (8,4K,1M) or a range that doubles (8..64K)
     #[arg(short, long = "size", alias = "sizes", value_name = "SIZES", default_value = "64")]
     sizes: Sizes,
 
-    /// Round trips of each size
+    /// Round trips per size
     #[arg(short = 'n', long, value_name = "N", default_value = "10000", value_parser = value_parser!(u64).range(1..), conflicts_with = "seconds")]
     count: u64,
 
-    /// Measure each size for so long, instead of -n
+    /// Duration per size, instead of -n
     #[arg(short = 'D', long, value_name = "SECONDS", value_parser = parse::seconds_of)]
     seconds: Option<Duration>,
 
@@ -54,23 +54,23 @@ pub(crate) struct PingArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  farreach ping storage-7                  10,000 writes of 64 B, there and back
+  farreach ping storage-7                  10,000 write round trips of 64 B
   farreach ping storage-7 -s 8,4K,64K      three sizes
-  farreach ping storage-7 --wait busy      with both sides spinning
-  farreach ping storage-7 -D 10 --op read  reads, for ten seconds
+  farreach ping storage-7 --wait busy      both sides poll without sleeping
+  farreach ping storage-7 -D 10 --op read  reads, for 10 seconds
 
-RTT is the time from the post here to the arrival of the answer here. A read's
-answer is its bytes.
-Exit code: 0 if all came back as sent, 4 peer lost, 5 a byte was wrong.";
+RTT is the time from the post to the arrival of the answer. For a read, the
+answer is the data.
+Exit code: 0 success; 4 peer lost; 5 received bytes differ from those sent.";
 
-/// What a message goes by.
+/// The operation of a round trip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Operation {
-    /// A message, and a message back
+    /// A message in each direction
     Send,
-    /// A write into the peer's memory that its counter tells of, and one back
+    /// A write with immediate data in each direction
     Write,
     /// A read of the peer's memory
     Read,
@@ -127,13 +127,13 @@ pub(crate) fn run(args: &PingArgs) -> Result<Exit> {
 
 fn check(args: &PingArgs) -> Result<(), Failure> {
     let (max, fix) = match args.op {
-        Operation::Send => (session::MESSAGE_MAX, "measure longer ones with --op write or --op read"),
-        Operation::Write | Operation::Read => (SIZE_MAX, "measure them with `farreach blast`"),
+        Operation::Send => (session::MESSAGE_MAX, "use --op write or --op read for larger messages"),
+        Operation::Write | Operation::Read => (SIZE_MAX, "measure larger messages with `farreach blast`"),
     };
     let wrong = args.sizes.bytes().iter().find(|size| !(1..=max as u64).contains(*size));
     match wrong {
-        Some(size) => Err(Failure::new(Exit::Usage, format!("-s {} cannot be", units::size(*size)))
-            .cause(format!("a message has at most {} here", units::size(max as u64)))
+        Some(size) => Err(Failure::new(Exit::Usage, format!("-s {} is not possible", units::size(*size)))
+            .cause(format!("a message has at most {} with this operation", units::size(max as u64)))
             .fix(fix)),
         None => Ok(()),
     }

@@ -15,7 +15,7 @@ pub(crate) struct PingReport {
     #[serde(flatten)]
     pub(crate) head: Head,
     pub(crate) operation: Operation,
-    /// One for each size.
+    /// One row per size.
     pub(crate) rows: Vec<Row>,
 }
 
@@ -23,9 +23,9 @@ pub(crate) struct PingReport {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Row {
     pub(crate) size_bytes: usize,
-    /// Each of them was checked.
+    /// Completed round trips. Every byte was checked.
     pub(crate) round_trips: u64,
-    /// Null where it was interrupted before the first.
+    /// Null if the test was interrupted before the first round trip.
     pub(crate) rtt: Option<Latency>,
     pub(crate) processors: Processors,
 }
@@ -49,21 +49,22 @@ impl Row {
 
 pub(super) fn text(report: &PingReport, histograms: &[Histogram<u64>], width: Option<u16>) -> String {
     let operation = match report.operation {
-        Operation::Send => "messages there and back",
-        Operation::Write => "writes there and back",
+        Operation::Send => "send round trips",
+        Operation::Write => "write round trips",
         Operation::Read => "reads",
     };
-    let mut text = format!("ping {}\n{operation}, every byte checked\n", report.head.over());
-    let header = ["SIZE", "TRIPS", "MIN", "P50", "P90", "P99", "P99.9", "MAX", "CPU HERE", "THERE"];
+    let head = format!("ping {}: {operation}", report.head.over());
+    let mut text = terminal::folded("", &head, width);
+    let header = ["SIZE", "TRIPS", "MIN", "P50", "P90", "P99", "P99.9", "MAX", "CPU", "PEER CPU"];
     text.push_str(&terminal::table(&header, report.rows.iter().map(cells), width));
-    text.push_str("RTT in µs; CPU in percent of a core\n");
+    text.push_str("RTT in µs; CPU in % of one core; every byte was checked\n");
     // For several sizes the table is enough.
     if let [histogram] = histograms {
         text.push('\n');
         text.push_str(&histogram::rows(histogram, "RTT", width, Paint::for_stdout()));
     }
     if report.head.is_interrupted {
-        text.push_str("interrupted: this is what was measured until then\n");
+        text.push_str("interrupted: the figures cover the time until then\n");
     }
     text
 }

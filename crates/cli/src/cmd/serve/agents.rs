@@ -96,7 +96,7 @@ impl Agents {
             thread::sleep(Duration::from_millis(10));
         }
         for (child, client) in &mut self.running {
-            terminal::log(&format!("{client}: its agent does not end, and is killed"));
+            terminal::log(&format!("{client}: the agent did not exit and was killed"));
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -106,6 +106,6 @@ impl Agents {
 /// Logs the crash of an agent. An agent logs any other end itself.
 fn tell_crash(client: SocketAddr, status: ExitStatus) {
     if let Some(signal) = status.signal() {
-        terminal::log(&format!("{client}: its agent was ended by signal {signal}"));
+        terminal::log(&format!("{client}: the agent was killed by signal {signal}"));
     }
 }

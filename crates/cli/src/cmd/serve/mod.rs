@@ -30,7 +30,7 @@ pub(crate) use scout::run as scout;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ServeArgs {
-    /// Port to listen on, 0 for any
+    /// Port to listen on; 0 for any free port
     #[arg(short, long, value_name = "PORT", default_value_t = PeerAddress::DEFAULT_PORT)]
     port: u16,
 
@@ -41,39 +41,40 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     rails: RailArgs,
 
-    /// Speak TLS only, with clients that ca.pem vouches for; FOLDER has cert.pem, key.pem and ca.pem. The data itself is
-    /// not encrypted
+    /// Accept TLS clients only, with certificates signed by ca.pem; FOLDER has cert.pem, key.pem and ca.pem. The
+    /// transferred data is not encrypted
     #[arg(long, value_name = "FOLDER")]
     tls: Option<PathBuf>,
 
-    /// Serve one client; end with 0 if its test went well. Who leaves without ordering one is no client
+    /// Serve one client, then exit: with 0 if its test succeeded, else with 1. Connections that start no test do not count
     #[arg(long)]
     once: bool,
 
-    /// Refuse clients beyond so many
+    /// Maximum number of clients; more are refused
     #[arg(long, value_name = "N", default_value_t = 256)]
     clients_max: usize,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  farreach serve                    on every address, every rail
+  farreach serve                    on all addresses, with all rails
   farreach serve -d mlx5_0,mlx5_1   with these cards only
   farreach serve --once -p 0        one client, on a free port
 
-It takes no parameters of a test: the client sends them. Ctrl-C or SIGTERM ends
-it.
-Exit code: 0 when it was told to end; 3 if there is no rail to offer.";
+The server takes no test parameters: the client sends them. Ctrl-C or SIGTERM
+stops it.
+Exit code: 0 stopped by a signal; 1 cannot listen, or with --once the test
+failed; 3 no rail to offer.";
 
 /// Serves until a signal ends the process, or with `--once` until its client is served.
 pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
-    interrupt::watch().context("cannot watch for signals")?;
+    interrupt::watch().context("cannot set up signal handling")?;
     // Errors are reported now, not to the first client. Rails come last, because enumerating them
     // is slow.
     let listener = listen(args)?;
     args.tls.as_deref().map(open_tls).transpose()?;
     let rails = scout::send(&args.rails)?;
-    let address = listener.local_addr().context("cannot tell where it listens")?;
+    let address = listener.local_addr().context("cannot read the address of the listener")?;
     terminal::print(&startup_lines(address, &rails))?;
     let names = rails.into_iter().map(|rail| rail.name).collect();
     let mut agents = Agents::new(names, args.rails.gid_index, args.tls.clone());
@@ -117,15 +118,15 @@ fn listen(args: &ServeArgs) -> Result<TcpListener, Failure> {
         let place = args
             .listen
             .map_or_else(|| format!("port {port}"), |address| SocketAddr::new(address.ip, port).to_string());
-        let failure = Failure::new(Exit::Failed, format!("listen on {place}")).cause(error.to_string());
+        let failure = Failure::new(Exit::Failed, format!("cannot listen on {place}")).cause(error.to_string());
         match error.kind() {
             std::io::ErrorKind::AddrInUse => failure.fix(format!(
-                "another one listens there (ss -tlnp sport = :{port}): end it, or give another port with -p"
+                "choose another port with -p, or stop the program that listens there; to find it:\nss -tlnp sport = :{port}"
             )),
             std::io::ErrorKind::PermissionDenied => {
-                failure.fix("ports below 1024 are root's: give another one with -p")
+                failure.fix("ports below 1024 need root: choose another port with -p")
             }
-            _ => failure.fix("give an address of this host (ip addr), and a port that you may use"),
+            _ => failure.fix("choose an address of this host; to list them:\nip addr"),
         }
     })
 }
@@ -141,7 +142,7 @@ fn startup_lines(address: SocketAddr, rails: &[Found]) -> String {
         let is_rdma = if rail.is_rdma { "yes" } else { "no" };
         vec![rail.name.clone(), is_rdma.to_owned(), rail.through.clone()]
     });
-    let table = terminal::table(&["RAIL", "RDMA", "THROUGH"], rows, terminal::width());
+    let table = terminal::table(&["RAIL", "RDMA", "VIA"], rows, terminal::width());
     format!("listening on {place}\n{table}")
 }
 
@@ -174,7 +175,7 @@ fn serve(args: &ServeArgs, listener: &TcpListener, agents: &mut Agents) -> Resul
             Ok((stream, client)) => refusals.tell(stream, client, agents.count()),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             Err(error) => {
-                terminal::log(&format!("cannot let a client in: {error}"));
+                terminal::log(&format!("cannot accept a connection: {error}"));
                 // Usually the process is out of descriptors, which are freed when a client
                 // disconnects.
                 thread::sleep(Duration::from_millis(100));

@@ -36,7 +36,7 @@ impl Refusals {
             return;
         };
         if Arc::strong_count(&self.telling) > TOLD_AT_ONCE_MAX {
-            terminal::log(&format!("{client}: refused without a word, {}", served(count)));
+            terminal::log(&format!("{client}: refused without a reason, {}", served(count)));
             return;
         }
         let telling = Arc::clone(&self.telling);
@@ -45,16 +45,16 @@ impl Refusals {
             drop(telling);
         };
         if let Err(error) = thread::Builder::new().name("refusal".to_owned()).spawn(tell) {
-            terminal::log(&format!("{client}: refused without a word, {}: {error}", served(count)));
+            terminal::log(&format!("{client}: refused without a reason, {}: {error}", served(count)));
         }
     }
 
     fn words(&self, count: usize) -> Failure {
         let busy = Failure::new(Exit::PeerLost, "it is busy").cause(served(count));
         if self.is_for_one {
-            busy.fix("start it without --once, by which it has one connection only; a test has one for each of its queues")
+            busy.fix("start the server without --once, which accepts one connection only; a test has one per queue")
         } else {
-            busy.fix("try again later, or start it with a greater --clients-max")
+            busy.fix("try again later, or start the server with a larger --clients-max")
         }
     }
 }
@@ -68,14 +68,14 @@ fn served(count: usize) -> String {
 }
 
 fn tell_plainly(stream: TcpStream, refusal: &Failure) -> Result<()> {
-    let mut line = Line::new(stream).context("cannot set the connection up")?;
+    let mut line = Line::new(stream).context("cannot configure the connection")?;
     Ok(tell_refusal(&mut line, refusal)?)
 }
 
 /// Refuses a client over TLS, which reads nothing before both sides have verified their
 /// certificates.
 fn tell_over_tls(stream: TcpStream, folder: &Path, refusal: &Failure) -> Result<()> {
-    let line = Line::new(stream).context("cannot set the connection up")?;
+    let line = Line::new(stream).context("cannot configure the connection")?;
     let mut line = line.secure_as_server(&open_tls(folder)?)?;
     tell_refusal(&mut line, refusal)?;
     // Closing a socket with unread data would discard what was sent.
@@ -85,7 +85,9 @@ fn tell_over_tls(stream: TcpStream, folder: &Path, refusal: &Failure) -> Result<
 fn log(client: SocketAddr, count: usize, told: Result<()>) {
     terminal::log(&match told {
         Ok(()) => format!("{client}: refused, {}", served(count)),
-        Err(error) => format!("{client}: refused, and not told so: {}", Failure::of(&error).sentence()),
+        Err(error) => {
+            format!("{client}: refused, but the reason could not be sent: {}", Failure::of(&error).sentence())
+        }
     });
 }
 

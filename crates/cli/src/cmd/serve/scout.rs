@@ -14,7 +14,7 @@ use crate::terminal;
 
 /// Runs in the child: prints the rails for [`send`].
 pub(crate) fn run(args: &RailArgs) -> Result<Exit> {
-    let found = serde_json::to_string(&offered(args)).context("cannot write what was found")?;
+    let found = serde_json::to_string(&offered(args)).context("cannot serialize the rails")?;
     terminal::print(&found)?;
     Ok(Exit::Ok)
 }
@@ -33,11 +33,11 @@ pub(super) fn send(args: &RailArgs) -> Result<Vec<Found>> {
         command.arg("--require-rdma");
     }
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
-    let output = output.context("cannot start a process that looks for rails")?;
+    let output = output.context("cannot start the process that lists the rails")?;
     let found: Result<Vec<Found>, Failure> = serde_json::from_slice(&output.stdout).map_err(|_| {
-        Failure::new(Exit::Failed, "cannot look for rails")
-            .cause(format!("a library has ended the process that did: {}", output.status))
-            .fix("see which one by `farreach devices`, or name the rails by -d")
+        Failure::new(Exit::Failed, "cannot list the rails")
+            .cause(format!("a library ended the process that lists them: {}", output.status))
+            .fix("name the rails with -d; to see which library fails:\nfarreach devices")
     })?;
     Ok(found?)
 }
@@ -56,12 +56,12 @@ fn offered(args: &RailArgs) -> Result<Vec<Found>, Failure> {
         args.devices.iter().map(named).collect::<Result<_, _>>()?
     };
     if offered.is_empty() {
-        let failure = Failure::new(Exit::Unavailable, "there is no rail to serve over");
+        let failure = Failure::new(Exit::Unavailable, "this host has no rail to offer");
         let (cause, fix) = rails::why_no_cards(args);
         // Unless a card is required, libfabric would do as well, and is easier to install.
         return Err(match trouble.into_iter().next().filter(|_| !args.require_rdma) {
             Some(trouble) => {
-                failure.cause(format!("{cause}; and {}", trouble.sentence())).fix(trouble.fix.unwrap_or(fix))
+                failure.cause(format!("{cause}; {}", trouble.sentence())).fix(trouble.fix.unwrap_or(fix))
             }
             None => failure.cause(cause).fix(fix),
         });

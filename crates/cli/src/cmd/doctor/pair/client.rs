@@ -37,6 +37,8 @@ const CELL_PATIENCE: Duration = Duration::from_secs(90);
 pub(crate) fn look(args: &ClientArgs) -> Result<PairPack> {
     interrupt::watch().context("cannot watch for Ctrl-C")?;
     measure::sleep_exactly();
+    // A mistyped rail is reported without a server.
+    rails::check_named(&args.rails)?;
     let mut progress = LineProgress::new(args.json);
     let (mut line, welcome) = session::call(args)?;
     let name = &welcome.host;
