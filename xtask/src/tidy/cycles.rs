@@ -160,6 +160,9 @@ struct Modules {
     by_path: BTreeMap<Vec<String>, Module>,
 }
 
+/// The modules in which a name was looked for.
+type Seen = BTreeSet<(Vec<String>, String)>;
+
 #[derive(Default)]
 struct Module {
     file: String,
@@ -218,51 +221,43 @@ impl Modules {
     }
 
     /// The file that defines what `name` leads to, seen from the module `from`. None for a module, and for what is of no module of this crate.
-    fn defining_file(&self, from: &[String], name: &[String], fuel: usize) -> Option<&str> {
-        let mut at = from.to_vec();
-        let mut rest = name;
-        let first = name.first()?;
-        match first.as_str() {
-            "crate" => at.clear(),
-            "self" => {}
-            "super" => {
-                at.pop()?;
-            }
-            // The first segment is of this module, or of another crate.
-            _ => return self.inside(&at, rest, fuel),
+    fn defining_file(&self, from: &[String], name: &[String]) -> Option<&str> {
+        self.follow(from, name, &mut BTreeSet::new())
+    }
+
+    fn follow(&self, from: &[String], name: &[String], seen: &mut Seen) -> Option<&str> {
+        let (mut at, mut rest) = (from, name);
+        match rest.first()?.as_str() {
+            "crate" => (at, rest) = (&[], &rest[1..]),
+            "self" => rest = &rest[1..],
+            // Otherwise the first segment is of this module, or of another crate.
+            _ => {}
         }
-        rest = &rest[1..];
         while rest.first().is_some_and(|segment| segment == "super") {
-            at.pop()?;
-            rest = &rest[1..];
+            (at, rest) = (at.split_last()?.1, &rest[1..]);
         }
-        self.inside(&at, rest, fuel)
+        self.inside(at, rest, seen)
     }
 
     /// The same for a name that begins in the module `at`.
-    fn inside(&self, at: &[String], name: &[String], fuel: usize) -> Option<&str> {
-        // Imports that lead back to themselves do not compile, unless a glob is among them.
-        let fuel = fuel.checked_sub(1)?;
+    fn inside(&self, at: &[String], name: &[String], seen: &mut Seen) -> Option<&str> {
         let module = self.by_path.get(at)?;
         let (first, rest) = name.split_first()?;
-        if first == "self" {
-            return None;
-        }
         let child = [at, std::slice::from_ref(first)].concat();
         if self.by_path.contains_key(&child) {
-            return self.inside(&child, rest, fuel);
+            return self.inside(&child, rest, seen);
         }
         if module.items.contains(first) {
             return Some(&module.file);
         }
-        if let Some(target) = module.bindings.get(first) {
-            let target = [target.as_slice(), rest].concat();
-            return self.defining_file(at, &target, fuel);
+        // Modules may import all of each other, so a name is looked for in each once.
+        if !seen.insert((at.to_vec(), first.clone())) {
+            return None;
         }
-        module.globs.iter().find_map(|glob| {
-            let target = [glob.as_slice(), name].concat();
-            self.defining_file(at, &target, fuel)
-        })
+        if let Some(target) = module.bindings.get(first) {
+            return self.follow(at, &[target.as_slice(), rest].concat(), seen);
+        }
+        module.globs.iter().find_map(|glob| self.follow(at, &[glob.as_slice(), name].concat(), seen))
     }
 
     /// Whether this file holds a module around the module `path`.
@@ -274,7 +269,7 @@ impl Modules {
         let mut graph = Graph::default();
         for (path, module) in &self.by_path {
             for name in &module.names {
-                let Some(target) = self.defining_file(path, &name.segments, 16) else { continue };
+                let Some(target) = self.defining_file(path, &name.segments) else { continue };
                 if target != module.file && !self.is_around(path, target) {
                     graph.edges.entry(&module.file).or_default().entry(target).or_insert(name);
                 }
