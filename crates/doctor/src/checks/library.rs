@@ -12,9 +12,9 @@ use crate::pack::Pack;
 use crate::probes::{NO_ANSWER, Reading, Trial, Verbs, VerbsDevice};
 use crate::survey::driver;
 
-/// Adds the commands that install libibverbs.
+/// Adds the commands that install libibverbs and its provider libraries.
 fn verbs_package(finding: Finding) -> Finding {
-    package(finding, "rdma-core's libibverbs", "libibverbs1 ibverbs-providers", "libibverbs")
+    package(finding, "libibverbs and its providers", "libibverbs1 ibverbs-providers", "libibverbs")
 }
 
 /// Adds the commands that install libfabric.
@@ -23,9 +23,10 @@ fn fabric_package(finding: Finding) -> Finding {
 }
 
 fn package(finding: Finding, what: &str, debian: &str, fedora: &str) -> Finding {
-    let install = |place: &str, command: String| Fix::new(format!("install {what}")).at(place).run(command);
+    let install =
+        |place: &str, command: String| Fix::new(format!("install or update {what}")).at(place).run(command);
     finding
-        .fix(install("Debian, Ubuntu", format!("apt-get install --reinstall {debian}")))
+        .fix(install("Debian, Ubuntu", format!("apt-get install {debian}")))
         .fix(install("Fedora, RHEL", format!("dnf install {fedora}")))
 }
 

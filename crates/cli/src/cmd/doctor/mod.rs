@@ -94,7 +94,7 @@ pub(crate) struct DoctorArgs {
 const EXAMPLES: &str = "\
 Examples:
   farreach doctor                     examine this host
-  farreach doctor storage-7           examine both hosts and the rails between them
+  farreach doctor storage-7           examine both hosts, and try their rails
   farreach doctor --dump rack7.json   save what was read,
   farreach doctor --from rack7.json   and diagnose it on another host
 

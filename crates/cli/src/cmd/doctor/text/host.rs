@@ -47,20 +47,22 @@ const NAMES_MAX: usize = 20;
 /// Formats the first line: `storage-7: 1 check fails, 2 warn, 1 is unknown, 23 pass`.
 fn headline(host: &HostReport, label: &str) -> String {
     let count = |verdict| host.checks.iter().filter(|check| check.verdict == verdict).count();
-    let words = |verdict, one: &str, many: &str| match count(verdict) {
-        0 => None,
-        1 => Some(format!("1 {one}")),
-        several => Some(format!("{several} {many}")),
-    };
-    let counts: Vec<String> = [
-        words(Verdict::Fail, "check fails", "checks fail"),
-        words(Verdict::Warn, "warns", "warn"),
-        words(Verdict::Unknown, "is unknown", "are unknown"),
-        words(Verdict::Pass, "passes", "pass"),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
+    let words = [
+        (Verdict::Fail, "fails", "fail"),
+        (Verdict::Warn, "warns", "warn"),
+        (Verdict::Unknown, "is unknown", "are unknown"),
+        (Verdict::Pass, "passes", "pass"),
+    ];
+    let mut counts: Vec<String> = Vec::new();
+    for (verdict, one, many) in words {
+        // Only the first count names the checks.
+        let is_first = counts.is_empty();
+        match count(verdict) {
+            0 => {}
+            1 => counts.push(format!("1 {}{one}", if is_first { "check " } else { "" })),
+            several => counts.push(format!("{several} {}{many}", if is_first { "checks " } else { "" })),
+        }
+    }
     let counts = match count(Verdict::Pass) {
         all if all > 1 && all == host.checks.len() => format!("all {all} checks pass"),
         _ => counts.join(", "),
@@ -164,6 +166,13 @@ skipped  efa
         let mut report = report();
         report.checks = checks.into();
         assert_eq!(headline(&report, "storage-7"), "storage-7: all 2 checks pass");
+    }
+
+    #[test]
+    fn the_first_count_names_the_checks() {
+        let mut report = report();
+        report.checks = vec![check("acs", vec![Finding::warn("a")]), check("port", vec![Finding::pass("a")])];
+        assert_eq!(headline(&report, "storage-7"), "storage-7: 1 check warns, 1 passes");
     }
 
     #[test]

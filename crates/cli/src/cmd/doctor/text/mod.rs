@@ -15,10 +15,10 @@ pub(super) use findings::Style;
 pub(super) fn report(report: &Report, style: Style) -> String {
     let mut parts = vec![folded("", &examined(report), style.width)];
     parts.extend(report.pair.as_ref().map(|pair| pair::pair(pair, style)));
-    let is_pair = report.hosts.len() > 1;
-    for (host, label) in hosts(report).iter().zip(labels(report)) {
+    let hosts = hosts(report);
+    for (host, label) in hosts.iter().zip(labels(report)) {
         // With one host, the fixes can only be for that one.
-        parts.push(host::host(host, &label, is_pair.then_some(label.as_str()), style));
+        parts.push(host::host(host, &label, (hosts.len() > 1).then_some(label.as_str()), style));
     }
     parts.join("\n")
 }
@@ -45,7 +45,7 @@ fn labels(report: &Report) -> Vec<String> {
     if let [here, peer] = &mut labels[..]
         && here == peer
     {
-        peer.push_str(", farreach serve");
+        *peer = format!("farreach serve on {peer}");
     }
     labels
 }
@@ -58,7 +58,8 @@ fn examined(report: &Report) -> String {
             let mut rails: Vec<&str> = pair.matrix.iter().map(|row| row.cell.local.as_str()).collect();
             rails.dedup();
             let over = if rails.is_empty() { "no common rail".to_owned() } else { rails.join(", ") };
-            format!("Examined {here} with {peer} over {over}, and both hosts")
+            let peer = if hosts(report).len() == 1 { "itself" } else { peer };
+            format!("Examined {here} with {peer} over {over}")
         }
         (_, [host, ..]) => {
             let rails = report.hosts[0].tried_rails();
@@ -117,7 +118,7 @@ mod tests {
     #[test]
     fn hosts_of_a_pair_are_told_apart_and_fixes_name_their_host() {
         let text = pair_of(["node", "node"], ["192.0.2.1", "192.0.2.2"], ["not loaded", "not loaded"]);
-        let first = "Examined node (192.0.2.1) with node (192.0.2.2) over tcp, and both hosts";
+        let first = "Examined node (192.0.2.1) with node (192.0.2.2) over tcp";
         assert_eq!(text.lines().next(), Some(first), "{text}");
         for address in ["192.0.2.1", "192.0.2.2"] {
             assert!(text.contains(&format!("\nnode ({address}): 1 check fails\n")), "{text}");
@@ -131,9 +132,11 @@ mod tests {
     #[test]
     fn a_host_that_is_its_own_peer_is_told_once() {
         let text = pair_of(["node", "node"], ["127.0.0.1", "127.0.0.1"], ["not loaded", "not loaded"]);
+        assert!(text.starts_with("Examined node (127.0.0.1) with itself over tcp\n"), "{text}");
         assert_eq!(text.matches("check fails").count(), 1, "{text}");
+        assert!(text.contains("fix   load the module:\n"), "{text}");
         let text = pair_of(["node", "node"], ["127.0.0.1", "127.0.0.1"], ["not loaded", "absent"]);
-        assert!(text.contains("\nnode (127.0.0.1), farreach serve: 1 check fails\n"), "{text}");
+        assert!(text.contains("\nfarreach serve on node (127.0.0.1): 1 check fails\n"), "{text}");
     }
 
     #[test]
