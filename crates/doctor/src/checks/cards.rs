@@ -241,7 +241,7 @@ pub(super) fn loads(finding: Finding, module: &str) -> Finding {
     finding
         .fix(Fix::new(format!("load the module {module}")).run(format!("modprobe {module}")))
         .fix(
-            Fix::new("load it at each boot")
+            Fix::new("load it")
                 .at("at boot")
                 .run(format!("echo {module} > /etc/modules-load.d/{module}.conf")),
         )

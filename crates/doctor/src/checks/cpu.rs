@@ -121,7 +121,7 @@ pub(super) fn governor(pack: &Pack) -> Answer {
         Finding::warn(format!("{found}: a core that waits for a message lowers its frequency"))
             .fix(Fix::new("set the governor to performance").run("cpupower frequency-set -g performance"))
             .fix(
-                Fix::new("select a profile that sets it at each boot")
+                Fix::new("select a profile that sets it")
                     .at("at boot")
                     .run("tuned-adm profile network-latency"),
             )

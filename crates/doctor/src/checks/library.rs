@@ -336,6 +336,10 @@ fn trial_finding(rail: &str, trial: &Trial) -> Finding {
             let cause = cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
             let finding = Finding::fail(format!("{error}{cause}"));
             match fix {
+                // The text of the library lists all ways to raise the limit in one line.
+                Some(_) if finding.found.contains("locked in memory") => {
+                    finding.fix("raise the limit on locked memory: see the check memlock")
+                }
                 Some(fix) => finding.fix(Fix::from_text(fix)),
                 None => {
                     finding.fix(Fix::new(format!("see how {rail} is configured")).run("farreach devices -v"))

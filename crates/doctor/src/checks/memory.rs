@@ -187,7 +187,7 @@ pub(super) fn maps(pack: &Pack) -> Answer {
         ))
         .fix(Fix::new("raise the limit").run(format!("sysctl -w vm.max_map_count={COUNT_MIN}")))
         .fix(
-            Fix::new("raise the limit at each boot")
+            Fix::new("raise the limit")
                 .at("at boot")
                 .run(format!("echo vm.max_map_count={COUNT_MIN} > /etc/sysctl.d/rdma-maps.conf")),
         )
@@ -259,7 +259,7 @@ fn pages(pack: &Pack, reserved: u64, free: u64) -> Finding {
                     .run(format!("sysctl -w vm.nr_hugepages={pages}")),
             )
             .fix(
-                Fix::new("reserve them at each boot")
+                Fix::new("reserve them")
                     .at("at boot")
                     .run(format!("echo vm.nr_hugepages={pages} > /etc/sysctl.d/rdma-hugepages.conf")),
             )

@@ -145,7 +145,7 @@ fn fault(
         Finding::warn(format!("{subnet}: {}{otherwise}", values.join("; ")))
             .fix(Fix::new(format!("set {name} to {wanted}")).run(format!("sysctl -w {keys}")))
             .fix(
-                Fix::new("set it at each boot")
+                Fix::new("set it")
                     .at("at boot")
                     .run(format!("printf '%s\\n' {keys} > /etc/sysctl.d/90-rdma-{name}.conf")),
             )

@@ -171,7 +171,7 @@ fn patient_end_of(child: &mut Child, patience: Patience) -> Result<ExitStatus, S
 /// The CPU time that a process has used, and its state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Usage {
-    ticks: u64,
+    cpu: Duration,
     /// As in /proc: `R` for running, `S` for sleeping, `D` for waiting in the kernel.
     state: char,
 }
@@ -180,7 +180,7 @@ impl Usage {
     /// Reads the usage of a process. If it cannot be read, the process counts as blocked.
     fn of(pid: u32) -> Self {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        Self::parse(&stat).unwrap_or(Self { ticks: 0, state: '?' })
+        Self::parse(&stat).unwrap_or(Self { cpu: Duration::ZERO, state: '?' })
     }
 
     fn parse(stat: &str) -> Option<Self> {
@@ -188,17 +188,16 @@ impl Usage {
         let mut words = stat.rsplit_once(')')?.1.split_whitespace();
         let state = words.next()?.chars().next()?;
         let (user, system) = (words.nth(10)?.parse::<u64>().ok()?, words.next()?.parse::<u64>().ok()?);
-        Some(Self { ticks: user.saturating_add(system), state })
+        // The unit of /proc is 1/100 s, whatever the kernel's own timer is.
+        Some(Self { cpu: Duration::from_millis(user.saturating_add(system).saturating_mul(10)), state })
     }
 
     fn is_running_since(&self, before: &Self) -> bool {
-        self.ticks > before.ticks || self.state == 'R'
+        self.cpu > before.cpu || self.state == 'R'
     }
 
     fn words(&self, is_running: bool) -> String {
-        // The unit of /proc, whatever the kernel's own timer is.
-        const TICKS_PER_SECOND: f64 = 100.0;
-        let seconds = self.ticks as f64 / TICKS_PER_SECOND;
+        let seconds = self.cpu.as_secs_f64();
         let state = match (is_running, self.state) {
             (true, _) => "still running: this host may be slow or busy".to_owned(),
             (false, 'D') => "blocked in the kernel (state D)".to_owned(),
@@ -250,7 +249,7 @@ mod tests {
     #[test]
     fn the_usage_of_a_process_is_read_as_the_kernel_writes_it() {
         let stat = "7 (a) b) D 1 7 7 0 -1 4194304 103 0 0 0 12 30 0 0 20 0 1 0 5 1 2 3\n";
-        assert_eq!(Usage::parse(stat), Some(Usage { ticks: 42, state: 'D' }));
+        assert_eq!(Usage::parse(stat), Some(Usage { cpu: Duration::from_millis(420), state: 'D' }));
         assert_eq!(Usage::parse(""), None);
     }
 

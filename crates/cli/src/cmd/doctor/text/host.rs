@@ -22,7 +22,7 @@ pub(super) fn host(host: &HostReport, label: &str, fixes_host: Option<&str>, sty
         }
     }
     let passed = if style.is_verbose { Vec::new() } else { passed(host) };
-    let summary = names("pass", &passed, style) + &names("skipped", &skipped(host, style), style);
+    let summary = names("pass", &passed, style) + &skipped(host, style);
     if !summary.is_empty() {
         text.push('\n');
         text.push_str(&summary);
@@ -30,15 +30,30 @@ pub(super) fn host(host: &HostReport, label: &str, fixes_host: Option<&str>, sty
     text
 }
 
-fn skipped(host: &HostReport, style: Style) -> Vec<String> {
-    match host.not_here.len() {
-        _ if style.is_verbose => {
-            host.not_here.iter().map(|it| format!("{} ({})", it.check, it.reason)).collect()
-        }
+/// Formats the checks that do not apply; if verbose, with one line for each reason.
+fn skipped(host: &HostReport, style: Style) -> String {
+    let all = &host.not_here;
+    if !style.is_verbose {
         // Without a device nearly all checks are skipped, and their names say nothing.
-        many if many > NAMES_MAX => vec![format!("{many} checks do not apply to this host (-v lists them)")],
-        _ => host.not_here.iter().map(|it| it.check.clone()).collect(),
+        let told = match all.len() {
+            many if many > NAMES_MAX => {
+                vec![format!("{many} checks do not apply to this host (-v lists them)")]
+            }
+            _ => all.iter().map(|it| it.check.clone()).collect(),
+        };
+        return names("skipped", &told, style);
     }
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for it in all {
+        match reasons.iter_mut().find(|(reason, _)| *reason == it.reason) {
+            Some((_, checks)) => checks.push(&it.check),
+            None => reasons.push((&it.reason, vec![&it.check])),
+        }
+    }
+    let line = |(reason, checks): (&str, Vec<&str>)| {
+        names("skipped", &[format!("{reason}: {}", checks.join(", "))], style)
+    };
+    reasons.into_iter().map(line).collect()
 }
 
 /// A longer list of names is not readable.
@@ -154,7 +169,7 @@ skipped  efa
         let text = host(&report(), "storage-7", None, Style { is_verbose: true, ..STYLE });
         for line in [
             "\n\npass     kernel: RDMA devices: rxe0\n         read  /sys\n",
-            "\n\nskipped  efa (no such card)\n",
+            "\n\nskipped  no such card: efa\n",
         ] {
             assert!(text.contains(line), "{text}");
         }
