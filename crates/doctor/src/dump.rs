@@ -24,10 +24,10 @@ pub enum Dump {
 #[non_exhaustive]
 pub enum DumpError {
     /// The input is not JSON, or not JSON of this schema.
-    #[error("it is none: {0}")]
+    #[error("not a pack: {0}")]
     Malformed(#[from] serde_json::Error),
     /// Another version of Farreach wrote the dump, with another schema version.
-    #[error("its version is {found}, and this farreach knows {known}", known = pack::SCHEMA_VERSION)]
+    #[error("the pack has schema version {found}, and this farreach reads version {known}", known = pack::SCHEMA_VERSION)]
     Version {
         /// The schema version in the dump.
         found: String,
@@ -75,7 +75,10 @@ mod tests {
         let pair = format!(r#"{{"here": {host}, "peer": {host}, "readings": {{}}}}"#);
         for text in [host, &pair] {
             let error = Dump::from_json(text.as_bytes()).unwrap_err();
-            assert_eq!(error.to_string(), "its version is 99, and this farreach knows 1");
+            assert_eq!(
+                error.to_string(),
+                "the pack has schema version 99, and this farreach reads version 1"
+            );
             assert!(matches!(error, DumpError::Version { farreach: Some(it), .. } if it == "7.1.0"));
         }
     }

@@ -75,13 +75,15 @@ pub(crate) fn why(chain: &Chain, port: &str) -> String {
     let (whole, name) = (rules.clone().find(|rule| !rule.is_partial), &chain.name);
     match (whole, rules.find(|rule| rule.is_partial && is_stop(&rule.verdict))) {
         (Some(rule), _) if is_stop(&rule.verdict) => {
-            format!("a rule of {name} says {} to {port}", rule.verdict)
+            format!("a rule of chain {name} has the verdict {} for {port}", rule.verdict)
         }
         (None, _) if is_stop(&chain.policy) => {
-            format!("{name} drops what no rule admits, and none admits all of {port}")
+            format!("chain {name} drops by default, and no rule accepts all packets of {port}")
         }
-        (_, Some(rule)) => format!("a rule of {name} says {} to some of {port}", rule.verdict),
-        (_, None) => format!("{name} lets {port} through"),
+        (_, Some(rule)) => {
+            format!("a rule of chain {name} has the verdict {} for some packets of {port}", rule.verdict)
+        }
+        (_, None) => format!("chain {name} accepts {port}"),
     }
 }
 

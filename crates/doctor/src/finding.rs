@@ -4,47 +4,91 @@ use serde::{Deserialize, Serialize};
 
 use crate::pack::Missing;
 
-/// How it is. The worse one is the greater.
+/// The verdict on what was found. A worse verdict compares greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 // Exhaustive: code that prints or counts findings has to handle each of the four.
 pub enum Verdict {
-    /// As it should be.
+    /// No problem.
     Pass,
-    /// It could not be read: the reason is told. Never taken for a pass.
+    /// The value could not be read; `found` states why. This never counts as a pass.
     Unknown,
-    /// It works, and costs something.
+    /// It works, but is slower or less safe than it could be.
     Warn,
-    /// It does not work like this.
+    /// It does not work.
     Fail,
 }
 
-/// What to do about it.
+/// One way to remove a problem.
+///
+/// The prose and the commands are separate, so that a command can be copied from its own line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Fix {
-    /// Where it is done, if that makes a difference: `systemd`, `container`, `limits.conf`, `at boot`.
+    /// Where the fix applies, if that makes a difference: `systemd`, `container`, `at boot`, `on storage-7`.
     pub place: Option<String>,
-    /// The command, or the file and its line.
-    pub how: String,
+    /// What to do, in words, without a command.
+    pub what: String,
+    /// Commands for a shell, or lines of the configuration file that `what` names. Words in capitals are placeholders.
+    #[serde(default)]
+    pub commands: Vec<String>,
 }
 
-/// One thing that was looked at.
+impl Fix {
+    /// Creates a fix from a description in words.
+    pub fn new(what: impl Into<String>) -> Self {
+        Self { place: None, what: what.into(), commands: Vec::new() }
+    }
+
+    /// Creates a fix from the text of an error: the first line describes it, and each further line
+    /// is a command.
+    pub fn from_text(text: &str) -> Self {
+        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let what = lines.next().unwrap_or_default().trim_end_matches(':').to_owned();
+        Self { place: None, what, commands: lines.map(str::to_owned).collect() }
+    }
+
+    /// Adds a command, or a line of a configuration file.
+    pub fn run(mut self, command: impl Into<String>) -> Self {
+        self.commands.push(command.into());
+        self
+    }
+
+    /// Sets the place where the fix applies.
+    pub fn at(mut self, place: impl Into<String>) -> Self {
+        self.place = Some(place.into());
+        self
+    }
+}
+
+impl From<&str> for Fix {
+    fn from(what: &str) -> Self {
+        Self::new(what)
+    }
+}
+
+impl From<String> for Fix {
+    fn from(what: String) -> Self {
+        Self::new(what)
+    }
+}
+
+/// The result of one check for one subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Finding {
-    /// `mlx5_0 port 1`; null where it is the host itself.
+    /// The device, port or rail that the finding is about, such as `mlx5_0 port 1`; null if it is about the host.
     pub subject: Option<String>,
-    /// How it is.
+    /// The verdict.
     pub verdict: Verdict,
-    /// What was found; of an unknown one, why nothing was.
+    /// What was found. If the verdict is `unknown`: why it could not be determined.
     pub found: String,
-    /// Where it was read.
+    /// The files and calls from which it was read.
     pub read: Vec<String>,
-    /// What to do about it; each is a way of its own.
+    /// The fixes. They are alternatives.
     pub fixes: Vec<Fix>,
 }
 
@@ -91,14 +135,8 @@ impl Finding {
     }
 
     /// Adds a fix.
-    pub fn fix(mut self, how: impl Into<String>) -> Self {
-        self.fixes.push(Fix { place: None, how: how.into() });
-        self
-    }
-
-    /// Adds a fix that applies in this place.
-    pub fn fix_in(mut self, place: &str, how: impl Into<String>) -> Self {
-        self.fixes.push(Fix { place: Some(place.to_owned()), how: how.into() });
+    pub fn fix(mut self, fix: impl Into<Fix>) -> Self {
+        self.fixes.push(fix.into());
         self
     }
 }

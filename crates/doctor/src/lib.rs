@@ -20,7 +20,8 @@
 //!     for finding in &check.findings {
 //!         println!("{:?} {}: {}", finding.verdict, check.check, finding.found);
 //!         for fix in &finding.fixes {
-//!             println!("  fix: {}", fix.how);
+//!             println!("  fix: {}", fix.what);
+//!             fix.commands.iter().for_each(|command| println!("    {command}"));
 //!         }
 //!     }
 //! }
@@ -52,6 +53,9 @@ pub mod finding;
 pub mod pack;
 pub mod pair;
 pub mod probes;
+#[cfg(test)]
+#[path = "../tests/host/prose.rs"]
+mod prose;
 pub mod report;
 mod survey;
 

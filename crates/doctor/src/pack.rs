@@ -18,43 +18,45 @@ use crate::probes::Probes;
 /// The schema version of a pack.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// What was read of a host.
+/// The data that was read from a host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "DoctorPack"))]
 pub struct Pack {
     schema_version: u32,
-    /// The version of the command that has read it.
+    /// The version of Farreach that recorded the pack.
     farreach: String,
+    /// The host's name.
     host: String,
-    /// When, in seconds since 1970.
+    /// The time of recording, in seconds since 1970.
     recorded_unix_seconds: u64,
-    /// Where it was written by a person instead of read from a host: from what.
+    /// The source of a pack that was written by hand instead of read from a host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     constructed: Option<String>,
-    /// The patterns of all that was looked for: what one of them covers and is not in `files` was not there.
+    /// The patterns of all files that were looked for. A file that matches one and is not in `files` did not exist.
     looked_for: Vec<String>,
+    /// The files, by path.
     files: BTreeMap<String, Entry>,
-    /// What no file tells.
+    /// The values that are in no file.
     #[serde(default)]
     probes: Probes,
 }
 
-/// A file as it was found.
+/// The content of a file or link, or the error of reading it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 #[non_exhaustive]
 pub enum Entry {
-    /// Its text.
+    /// The text of a file.
     Text(String),
-    /// Where it leads.
+    /// A symbolic link.
     Link {
-        /// As the link has it: often a relative path.
+        /// The target as stored in the link, often a relative path.
         link: String,
     },
-    /// Why it could not be read.
+    /// The error of reading a file.
     Error {
-        /// In words.
+        /// The message.
         error: String,
     },
 }
@@ -75,9 +77,9 @@ impl Missing {
     /// Returns the reason as text. `path` is the file that was requested.
     pub fn reason(&self, path: &str) -> String {
         match self {
-            Self::Absent => format!("{path} is not there"),
-            Self::Unreadable(why) => format!("{path}: {why}"),
-            Self::NotRecorded => format!("{path} is not in this pack: an older farreach has made it"),
+            Self::Absent => format!("{path} does not exist"),
+            Self::Unreadable(why) => format!("cannot read {path}: {why}"),
+            Self::NotRecorded => format!("{path} is not in this pack: an older farreach recorded it"),
         }
     }
 }
@@ -139,7 +141,7 @@ impl Pack {
     pub fn text(&self, path: &str) -> Result<&str, Missing> {
         match self.files.get(path) {
             Some(Entry::Text(text)) => Ok(text.trim()),
-            Some(Entry::Link { .. }) => Err(Missing::Unreadable("a link, and no file".to_owned())),
+            Some(Entry::Link { .. }) => Err(Missing::Unreadable("a link instead of a file".to_owned())),
             Some(Entry::Error { error }) => Err(Missing::Unreadable(error.clone())),
             None => Err(self.why_not(path)),
         }
@@ -152,14 +154,14 @@ impl Pack {
             Some(digits) => u64::from_str_radix(digits, 16),
             None => text.parse(),
         };
-        number.map_err(|_| Missing::Unreadable(format!("\"{text}\" is no number")))
+        number.map_err(|_| Missing::Unreadable(format!("\"{text}\" is not a number")))
     }
 
     /// Returns the last component of a link's target: for a device's `driver`, the driver's name.
     pub fn link_name(&self, path: &str) -> Result<&str, Missing> {
         match self.files.get(path) {
             Some(Entry::Link { link }) => Ok(link.rsplit('/').next().unwrap_or(link)),
-            Some(Entry::Text(_)) => Err(Missing::Unreadable("a file, and no link".to_owned())),
+            Some(Entry::Text(_)) => Err(Missing::Unreadable("a file instead of a link".to_owned())),
             Some(Entry::Error { error }) => Err(Missing::Unreadable(error.clone())),
             None => Err(self.why_not(path)),
         }
@@ -270,6 +272,11 @@ impl Pack {
     /// Returns the pack with these probes.
     pub(crate) fn with_probes(self, probes: Probes) -> Self {
         Self { probes, ..self }
+    }
+
+    /// Returns the pack as that of another host.
+    pub(crate) fn named(self, host: &str) -> Self {
+        Self { host: host.to_owned(), ..self }
     }
 
     /// Returns the pack as written by another version of Farreach.

@@ -5,21 +5,24 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Something that was asked for.
+/// A value that was requested, or the reason why there is none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Reading<T> {
-    /// The answer.
+    /// The value.
     Read(T),
-    /// Why there is none.
+    /// The reason why the value could not be read.
     Unread(String),
-    /// Why it was not asked for: somebody wished so.
+    /// The reason why the value was deliberately not read.
     LeftOut(String),
 }
 
+/// Part of the reason of a [`Reading`] whose source did not answer in time.
+pub const NO_ANSWER: &str = "no answer within";
+
 impl<T> Reading<T> {
-    /// Returns the answer, or the reason why there is none.
+    /// Returns the value, or the reason why there is none.
     pub fn get(&self) -> Result<&T, &str> {
         match self {
             Self::Read(value) => Ok(value),
@@ -30,7 +33,7 @@ impl<T> Reading<T> {
 
 impl<T> Default for Reading<T> {
     fn default() -> Self {
-        Self::Unread("not in this pack: an older farreach has made it".to_owned())
+        Self::Unread("not in this pack: an older farreach recorded it".to_owned())
     }
 }
 
@@ -43,35 +46,35 @@ impl<T, E: std::fmt::Display> From<Result<T, E>> for Reading<T> {
     }
 }
 
-/// All of them.
+/// The values of a host that are in no file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Probes {
-    /// Whether the kernel has the netlink family that RDMA devices are listed by.
+    /// Whether the kernel has the netlink family that lists RDMA devices.
     pub rdma_netlink: Reading<bool>,
     /// Whether network namespaces share devices (`shared`), or each has its own (`exclusive`).
     pub rdma_namespaces: Reading<String>,
-    /// What is in use, by device and kind: `qp`, `cq`, `mr`, `pd`, `cm_id`, `ctx`, `srq`.
+    /// The number of resources in use, by device and kind: `qp`, `cq`, `mr`, `pd`, `cm_id`, `ctx`, `srq`.
     pub resources: Reading<BTreeMap<String, BTreeMap<String, u64>>>,
-    /// What came of opening each node in /dev/infiniband that a program opens, by its name (`uverbs0`): null, or the error with its name (`EACCES`, `EPERM`).
+    /// The result of opening each node in /dev/infiniband, by name (`uverbs0`): null, or the error with its name (`EACCES`, `EPERM`).
     pub nodes: Reading<BTreeMap<String, Option<String>>>,
-    /// How much each counter of each port grew within about a second, by the counter's file; those that stood still are left out.
+    /// The growth of each port counter within about 1 s, by the counter's file. Counters that did not grow are omitted.
     pub counters_growth: Reading<BTreeMap<String, u64>>,
     /// The net devices of this network namespace, with their addresses.
     pub interfaces: Reading<Vec<NetInterface>>,
-    /// What filters packets.
+    /// The chains of the packet filters.
     pub firewall: Reading<Vec<Chain>>,
-    /// Priorities without loss, by net device of an RDMA device; one whose driver knows nothing of them is left out.
+    /// Data centre bridging, by net device of an RDMA device. Net devices whose driver does not report it are omitted.
     pub dcb: Reading<BTreeMap<String, Dcb>>,
-    /// What access control services do along the way from each RDMA card to its root port, by PCI address of the bridge.
+    /// The PCI access control services (ACS) of the bridges between each RDMA card and its root port, by the bridge's PCI address.
     pub acs: Reading<BTreeMap<String, Acs>>,
-    /// What libibverbs says.
+    /// The answers of libibverbs.
     pub verbs: Reading<Verbs>,
-    /// What libfabric says.
+    /// The answers of libfabric.
     pub fabric: Reading<Fabric>,
-    /// What came of real transfers from this host to itself, by rail.
+    /// The results of transfers from this host to itself, by rail.
     pub transfers: Reading<BTreeMap<String, Trial>>,
 }
 
@@ -80,7 +83,7 @@ pub struct Probes {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct NetInterface {
-    /// `eth0`
+    /// The name, such as `eth0`.
     pub name: String,
     /// Whether it is up.
     pub is_up: bool,
@@ -88,69 +91,69 @@ pub struct NetInterface {
     pub addresses: Vec<std::net::IpAddr>,
 }
 
-/// A chain of a firewall that packets of this host pass.
+/// A chain of a packet filter that packets of this host pass.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Chain {
-    /// `inet filter input`
+    /// The family, table and name, such as `inet filter input`.
     pub name: String,
-    /// `input`, `output`, `prerouting`, `postrouting`, `ingress`
+    /// The hook: `input`, `output`, `prerouting`, `postrouting`, `ingress` or `egress`.
     pub hook: String,
-    /// What becomes of packets that no rule is for: `accept` or `drop`.
+    /// The policy for packets that no rule matches: `accept` or `drop`.
     pub policy: String,
-    /// The rules that are for UDP 4791 or for the command's TCP port, in their order; the others are not kept.
+    /// The rules that match UDP port 4791 or the TCP port of `farreach serve`, in order. Other rules are omitted.
     pub rules: Vec<Rule>,
 }
 
-/// A rule that is for one of our ports.
+/// A rule that matches one of the ports that Farreach uses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Rule {
-    /// `udp 4791`, `tcp 18520`
+    /// The port: `udp 4791` or `tcp 18520`.
     pub port: String,
-    /// `accept`, `drop`, `reject`
+    /// The verdict: `accept`, `drop` or `reject`.
     pub verdict: String,
-    /// Whether it is for some of those packets only: of an address, an interface, a length.
+    /// Whether the rule matches only some packets of the port: by address, interface or length.
     pub is_partial: bool,
 }
 
-/// What data centre bridging says of a net device.
+/// The data centre bridging (DCB) settings of a net device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Dcb {
-    /// The priorities that are paused instead of dropped.
+    /// The priorities with priority flow control (PFC).
     pub lossless_priorities: Vec<u8>,
-    /// `dscp` or `pcp`; null where the driver does not tell.
+    /// The source of a packet's priority: `dscp` or `pcp`. Null if the driver does not report it.
     pub trust: Option<String>,
-    /// The priority of each DSCP that has one set; the others have an eighth of it. Null where the driver does not tell.
+    /// The priority of each DSCP that has one configured; that of any other DSCP is the DSCP divided by 8. Null if the driver does not report it.
     #[serde(default)]
     pub dscp_priorities: Option<BTreeMap<u8, u8>>,
 }
 
-/// Access control services of one bridge.
+/// The access control services (ACS) of one PCI bridge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Acs {
-    /// Whether requests of one card to another are sent up to the root.
+    /// Whether requests from one card to another are redirected to the root complex.
     pub redirects_requests: bool,
-    /// Whether completions are.
+    /// Whether completions are redirected.
     pub redirects_completions: bool,
 }
 
-/// What libibverbs says.
+/// The answers of libibverbs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Verbs {
     /// The file of the library.
     pub library: String,
-    /// Whether memory may be given to a card by a process that forks.
+    /// Whether a process may fork while its memory is registered; null if the kernel does not report it.
     pub is_fork_safe: Option<bool>,
-    /// By name.
+    /// The devices, by name.
     pub devices: BTreeMap<String, VerbsDevice>,
 }
 
@@ -159,65 +162,65 @@ pub struct Verbs {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct VerbsDevice {
-    /// Why it could not be opened; null where it was.
+    /// The error of opening the device, or null.
     pub error: Option<String>,
-    /// How many queue pairs it has.
+    /// The maximum number of queue pairs.
     pub queue_pairs_max: u64,
-    /// How much memory it has of its own.
+    /// The size of the on-chip memory.
     pub on_chip_memory_bytes: u64,
-    /// By number.
+    /// The ports, by number.
     pub ports: BTreeMap<String, VerbsPort>,
-    /// What came of registering 1 MiB: null, or the error.
+    /// The error of registering 1 MiB, or null.
     pub trial_registration: Option<String>,
-    /// What came of making a queue pair: null, or the error.
+    /// The error of creating a queue pair, or null.
     pub trial_queue_pair: Option<String>,
 }
 
-/// A port as libibverbs sees it.
+/// A port that libibverbs reports.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct VerbsPort {
-    /// The MTU in use; null where it is none that verbs knows.
+    /// The active MTU; null if it is not an MTU of verbs.
     pub active_mtu_bytes: Option<u32>,
-    /// The largest MTU; null where it is none that verbs knows.
+    /// The largest MTU; null if it is not an MTU of verbs.
     pub max_mtu_bytes: Option<u32>,
 }
 
-/// What libfabric says.
+/// The answers of libfabric.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Fabric {
     /// The file of the library.
     pub library: String,
-    /// `2.1`
+    /// The version, such as `2.1`.
     pub version: String,
-    /// The providers that offer something, each with its domains.
+    /// The usable providers, each with its domains.
     pub providers: BTreeMap<String, Vec<String>>,
 }
 
-/// What came of a real transfer.
+/// The result of a transfer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Trial {
     /// It worked.
     Worked {
-        /// Half of the median of short messages there and back.
+        /// Half of the median round trip of short messages.
         latency_ns: u64,
-        /// Of whole pages that were written and compared.
+        /// The rate at which pages were written and verified.
         rate_bits_per_second: u64,
-        /// How much was written.
+        /// The number of bytes written.
         bytes: u64,
     },
     /// It failed.
     Failed {
-        /// What failed.
+        /// The operation that failed.
         error: String,
-        /// Why, where that is known.
+        /// The cause, if it is known.
         cause: Option<String>,
-        /// What to do, where that is known.
+        /// The fix, if one is known. Lines after the first are commands.
         fix: Option<String>,
     },
 }

@@ -8,58 +8,69 @@ use serde::{Deserialize, Serialize};
 
 use crate::finding::{Finding, Verdict};
 
-/// What was found on one host.
+/// The results of the checks of one host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct HostReport {
     /// The host's name.
     pub host: String,
-    /// When it was read, in seconds since 1970.
+    /// The address of the host on the control connection, if the host is one of a pair.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<std::net::IpAddr>,
+    /// When the host was read, in seconds since 1970.
     pub read_unix_seconds: u64,
-    /// Where the pack was written by a person instead of read from a host: from what.
+    /// The source of a pack that was written by hand instead of read from a host; otherwise null.
     pub constructed: Option<String>,
-    /// Whether there is an RDMA device, or a card that should be one: without, there is nothing to check.
+    /// Whether the host has an RDMA device, or a card that should have one.
     pub has_rdma: bool,
-    /// The checks that had something to look at.
+    /// The checks that apply to this host.
     pub checks: Vec<CheckReport>,
-    /// The checks that had nothing to look at.
+    /// The checks that do not apply to this host.
     pub not_here: Vec<NotHere>,
 }
 
-/// What one check has found.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CheckReport {
     /// The check's name.
     pub check: String,
-    /// Why it matters.
+    /// Why the check matters.
     pub why: String,
-    /// The worst of its findings.
+    /// The worst verdict of its findings.
     pub verdict: Verdict,
-    /// What it has found: one thing at least.
+    /// The findings: at least one.
     pub findings: Vec<Finding>,
 }
 
-/// A check that has nothing to look at.
+/// A check that does not apply to this host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct NotHere {
     /// The check's name.
     pub check: String,
-    /// Why there is nothing to look at.
+    /// The reason why it does not apply.
     pub reason: String,
 }
 
 impl HostReport {
     /// Returns the rails over which a transfer worked.
     pub fn working_rails(&self) -> Vec<&str> {
+        self.rails(|verdict| verdict == Verdict::Pass)
+    }
+
+    /// Returns the rails over which a transfer was tried.
+    pub fn tried_rails(&self) -> Vec<&str> {
+        self.rails(|verdict| verdict != Verdict::Unknown)
+    }
+
+    fn rails(&self, has: impl Fn(Verdict) -> bool) -> Vec<&str> {
         let transfers = self.checks.iter().filter(|check| check.check == "transfer");
-        let worked =
-            transfers.flat_map(|check| &check.findings).filter(|finding| finding.verdict == Verdict::Pass);
-        worked.filter_map(|finding| finding.subject.as_deref()).collect()
+        let findings = transfers.flat_map(|check| &check.findings).filter(|finding| has(finding.verdict));
+        findings.filter_map(|finding| finding.subject.as_deref()).collect()
     }
 
     /// Returns the worst verdict of all checks.

@@ -141,7 +141,7 @@ mod one_guest {
     fn without_huge_pages_some_are_reserved() {
         let _usual = Finally(&[&["sh", "-c", "echo 64 > /proc/sys/vm/nr_hugepages"]]);
         HERE.output(&["sh", "-c", "echo 0 > /proc/sys/vm/nr_hugepages"]);
-        let fixes = Doctor::here().assert_found("huge pages", "warn", &["none are reserved"]);
+        let fixes = Doctor::here().assert_found("huge pages", "warn", &["no huge pages are reserved"]);
         assert!(fixes.iter().any(|fix| fix.contains("vm.nr_hugepages")), "{fixes:#?}");
         HERE.output(&["sh", "-c", "echo 64 > /proc/sys/vm/nr_hugepages"]);
         Doctor::here().assert_passes("huge pages");

@@ -33,14 +33,18 @@ mod two_hosts {
     fn dropped_packets_are_told_by_their_direction() {
         let server = Server::start_far(&[]);
         let there = DroppedPackets::at(far());
-        let told =
-            ["0 of 16 datagrams arrive at", "16 of 16 come back", "UDP port 4791", "from this host to"];
+        let told = [
+            "0 of 16 datagrams arrive at PEER",
+            "16 of 16 arrive at HERE",
+            "UDP port 4791",
+            "from HERE to PEER",
+        ];
         assert_fault(&server, &[], "blocked to", &told);
         let back = DroppedPackets::at(Host::HERE);
-        let told = ["of 16 datagrams each way none arrives", "UDP port 4791"];
+        let told = ["0 of 16 datagrams arrive in each direction", "UDP port 4791"];
         assert_fault(&server, &[], "blocked both ways", &told);
         drop(there);
-        let told = ["16 of 16 datagrams arrive at", "0 of 16 come back", "to this host"];
+        let told = ["16 of 16 datagrams arrive at PEER", "0 of 16 arrive at HERE", "from PEER to HERE"];
         assert_fault(&server, &[], "blocked from", &told);
         drop(back);
         assert_clean(&server);
@@ -50,10 +54,10 @@ mod two_hosts {
     #[ignore = "needs two hosts: cargo xtask vm test runs it"]
     fn full_packets_that_are_lost_are_told_with_the_size_that_works() {
         let server = Server::start_far(&[]);
-        for (host, way) in [(far(), "from this host to"), (Host::HERE, "to this host")] {
+        for (host, way) in [(far(), "from HERE to PEER"), (Host::HERE, "from PEER to HERE")] {
             let dropped = DroppedPackets::longer_than(host, 700);
             let told = [
-                "full ones of 1024 bytes are lost",
+                "packets of 1024 bytes are lost",
                 way,
                 "packets of 512 bytes arrive",
                 "ping -c1 -M do -s 1056",
@@ -71,10 +75,7 @@ mod two_hosts {
         let larger = LargerMtu::of(Host::HERE, &net_device(Host::HERE, CARD));
         let (row, findings) = doctor(&server, &[], 0);
         assert_eq!(row["state"], "warns", "{row:#}\n{findings}");
-        assert!(
-            findings.contains("takes packets of 4096 bytes") && findings.contains("mtu 4200"),
-            "{findings}"
-        );
+        assert!(findings.contains("has an MTU of 4096 bytes") && findings.contains("mtu 4200"), "{findings}");
         drop(larger);
         assert_clean(&server);
     }

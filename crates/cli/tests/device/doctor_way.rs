@@ -44,7 +44,7 @@ mod two_hosts {
 
         let unanswered = DroppedPackets::questions_for(far(), "198.51.100.2");
         Host::HERE.run(&["ip", "neigh", "flush", "to", "198.51.100.2"]);
-        let told = ["nobody answers", &format!("ping -c1 -I {dev} 198.51.100.2")];
+        let told = ["no ARP or NDP answer", &format!("ping -c1 -I {dev} 198.51.100.2")];
         assert_fault(&server, &[], "no neighbour", &told);
         drop(unanswered);
         Host::HERE.run(&["ip", "neigh", "flush", "to", "198.51.100.2"]);

@@ -29,7 +29,7 @@ impl Doctor {
         Self { code: ended.code, report: ended.json() }
     }
 
-    /// What a check has found: `(verdict, what, fixes)` of each finding.
+    /// What a check has found: `(verdict, what, commands of the fixes)` of each finding.
     pub(crate) fn findings(&self, check: &str) -> Vec<(String, String, Vec<String>)> {
         let checks = self.report["hosts"][0]["checks"].as_array().expect("a report has checks");
         let Some(found) = checks.iter().find(|it| it["check"] == check) else {
@@ -39,7 +39,8 @@ impl Doctor {
         let finding = |finding: &Value| {
             let fixes = finding["fixes"].as_array().expect("a finding has fixes");
             let told = format!("{} {}", words(&finding["subject"]), words(&finding["found"]));
-            (words(&finding["verdict"]), told, fixes.iter().map(|fix| words(&fix["how"])).collect())
+            let commands = fixes.iter().flat_map(|fix| fix["commands"].as_array().expect("a list"));
+            (words(&finding["verdict"]), told, commands.map(words).collect())
         };
         found["findings"].as_array().expect("a check has findings").iter().map(finding).collect()
     }

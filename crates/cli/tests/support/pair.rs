@@ -17,23 +17,33 @@ pub(crate) fn far() -> Host {
 /// What is said of the two cards, with this exit code.
 #[track_caller]
 pub(crate) fn doctor(server: &Server, words: &[&str], code: i32) -> (Value, String) {
+    let pair = pair(server, words, code);
+    (pair["matrix"][0].clone(), pair["findings"].to_string())
+}
+
+/// The report on the two cards, with this exit code.
+#[track_caller]
+fn pair(server: &Server, words: &[&str], code: i32) -> Value {
     let ended = server.run("doctor", &[&["-d", CARD, "--json"], words].concat());
     let report = ended.json();
     schema::assert_valid("doctor", &report);
     let pair = &report["pair"];
     assert_eq!(ended.code, Some(code), "{pair:#}\n{}", ended.stderr);
     assert_eq!(pair["matrix"].as_array().map(Vec::len), Some(1), "{pair:#}");
-    let row = pair["matrix"][0].clone();
-    (row, pair["findings"].to_string())
+    pair.clone()
 }
 
+/// `HERE` and `PEER` in `told` stand for the names of the two hosts.
 #[track_caller]
 pub(crate) fn assert_fault(server: &Server, words: &[&str], why: &str, told: &[&str]) {
-    let (row, findings) = doctor(server, words, 1);
+    let pair = pair(server, words, 1);
+    let (row, findings) = (&pair["matrix"][0], pair["findings"].to_string());
+    let name = |key: &str| pair[key].as_str().expect("a host has a name").to_owned();
+    let (here, peer) = (name("here"), name("peer"));
     assert_eq!(row["state"], "fails", "{row:#}");
     assert!(row["why"].as_str().is_some_and(|it| it.contains(why)), "{why}: {row:#}\n{findings}");
-    for word in told {
-        assert!(findings.contains(word), "{word:?} is not told: {findings}\n{row:#}");
+    for word in told.iter().map(|word| word.replace("HERE", &here).replace("PEER", &peer)) {
+        assert!(findings.contains(&word), "{word:?} is not told: {findings}\n{row:#}");
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::finding::{Answer, Finding};
+use crate::finding::{Answer, Finding, Fix};
 use crate::pack::{Entry, Missing, Pack};
 use crate::survey::driver;
 
@@ -123,7 +123,7 @@ pub(super) fn no_device(pack: &Pack) -> Answer {
 }
 
 /// The reason why a check of RDMA devices does not apply.
-pub(super) const NO_DEVICE: &str = "there is no RDMA device";
+pub(super) const NO_DEVICE: &str = "no RDMA device";
 
 /// Returns the RDMA devices that are Elastic Fabric Adapters.
 pub(super) fn efa_devices(pack: &Pack) -> Vec<&str> {
@@ -165,7 +165,7 @@ pub(super) fn drivers(pack: &Pack) -> Answer {
         (Err(missing @ Missing::Unreadable(_)), _) | (_, Err(missing @ Missing::NotRecorded)) => {
             Finding::unread(PCI, &missing).into()
         }
-        _ => Answer::of_each(all_cards(pack), "no PCI card here is known to be one for RDMA", |card| {
+        _ => Answer::of_each(all_cards(pack), "no PCI card of this host is known to support RDMA", |card| {
             let place = format!("{PCI}/{}", card.address);
             card_finding(pack, &card).of(card.address).read(place)
         }),
@@ -176,10 +176,10 @@ fn card_finding(pack: &Pack, card: &Card<'_>) -> Finding {
     let what = card.family.map_or("an RDMA card", |family| family.name);
     match &card.driver {
         Ok(driver) if card.is_given_away() => Finding::pass(format!(
-            "{what}, given to {driver}: for a virtual machine or a program, not for this host"
+            "{what}, assigned to {driver}: a virtual machine or a program uses it, not this host"
         )),
         Ok(driver) if !card.devices.is_empty() => {
-            Finding::pass(format!("{what}: {} by {driver}", card.devices.join(", ")))
+            Finding::pass(format!("{what}: {}, driver {driver}", card.devices.join(", ")))
         }
         Ok(driver) => without_device(pack, what, driver, card),
         Err(Missing::Absent) if !card.devices.is_empty() => {
@@ -193,8 +193,8 @@ fn card_finding(pack: &Pack, card: &Card<'_>) -> Finding {
 fn without_driver(pack: &Pack, what: &str, card: &Card<'_>) -> Finding {
     let driver = card.family.map_or("its driver", |family| family.driver);
     if is_loaded(pack, driver) == Ok(true) {
-        return Finding::fail(format!("{what}, and {driver} is loaded and has not taken it"))
-            .fix(format!("dmesg | grep -e {driver} -e {}: the driver tells why", card.address));
+        return Finding::fail(format!("{what} without a driver, although {driver} is loaded"))
+            .fix(kernel_log(driver, card));
     }
     loads(Finding::fail(format!("{what} without a driver")), driver)
 }
@@ -202,38 +202,52 @@ fn without_driver(pack: &Pack, what: &str, card: &Card<'_>) -> Finding {
 fn without_device(pack: &Pack, what: &str, driver: &str, card: &Card<'_>) -> Finding {
     if pack.probes().rdma_namespaces.get().map(String::as_str) == Ok("exclusive") {
         return Finding::unknown(format!(
-            "{what} with the driver {driver}; each network namespace has its own RDMA devices, and this card's may be \
-             in another one"
+            "{what} with the driver {driver} has no RDMA device here; each network namespace has its own RDMA devices, \
+             and that of this card may be in another one"
         ));
     }
     let Some(family) = card.family else {
-        return Finding::unknown(format!("{what} with the driver {driver}"));
+        return Finding::unknown(format!("{what} with the driver {driver} has no RDMA device"));
     };
     let module = family.module;
     if module != driver && is_loaded(pack, module) == Ok(false) {
         return loads(
-            Finding::fail(format!("{what} with {driver}, and without {module}: a network card only")),
+            Finding::fail(format!(
+                "{what} with the driver {driver}; {module} is not loaded, so the card has no RDMA device"
+            )),
             module,
         );
     }
-    let finding = Finding::fail(format!("{what} with {driver}, of which no RDMA device was made"));
-    let finding = finding.fix(format!("dmesg | grep -e {module} -e {}: the driver tells why", card.address));
+    let finding = Finding::fail(format!("{what} with the driver {driver} has no RDMA device"));
+    let finding = finding.fix(kernel_log(module, card));
     if family != MLX5 {
         return finding;
     }
     let at = format!("pci/{}", card.address);
-    finding.fix_in(
-        "while nothing uses the card",
-        format!(
-            "if RoCE is off: devlink dev param set {at} name enable_roce value true cmode driverinit && devlink dev reload {at}"
-        ),
+    finding.fix(
+        Fix::new("if RoCE is switched off, switch it on while nothing uses the card")
+            .run(format!("devlink dev param set {at} name enable_roce value true cmode driverinit"))
+            .run(format!("devlink dev reload {at}")),
     )
+}
+
+fn kernel_log(module: &str, card: &Card<'_>) -> Fix {
+    Fix::new("read the driver's messages in the kernel log")
+        .run(format!("dmesg | grep -e {module} -e {}", card.address))
 }
 
 /// Adds the fixes that load a module.
 pub(super) fn loads(finding: Finding, module: &str) -> Finding {
     finding
-        .fix(format!("modprobe {module}"))
-        .fix_in("at boot", format!("echo {module} > /etc/modules-load.d/{module}.conf"))
-        .fix_in("container", format!("on its host: modprobe {module}"))
+        .fix(Fix::new(format!("load the module {module}")).run(format!("modprobe {module}")))
+        .fix(
+            Fix::new("load it")
+                .at("at boot")
+                .run(format!("echo {module} > /etc/modules-load.d/{module}.conf")),
+        )
+        .fix(
+            Fix::new("load it on the host of the container")
+                .at("container")
+                .run(format!("modprobe {module}")),
+        )
 }

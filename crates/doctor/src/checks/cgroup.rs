@@ -2,7 +2,7 @@
 //! on them (`hca_object`).
 
 use super::cards::no_device;
-use crate::finding::{Answer, Finding};
+use crate::finding::{Answer, Finding, Fix};
 use crate::pack::{Missing, Pack};
 
 const OWN: &str = "/proc/self/cgroup";
@@ -70,7 +70,9 @@ fn limited(line: &str, used: Result<&str, Missing>, file: &str) -> Option<Findin
     let mut worst: Option<Finding> = None;
     for (name, max) in words.filter_map(|word| word.split_once('=')).filter(|(_, max)| *max != "max") {
         let Ok(max) = max.parse::<u64>() else {
-            return Some(Finding::unknown(format!("\"{line}\" is no limit")).of(device).read(file));
+            return Some(
+                Finding::unknown(format!("cannot parse the limit \"{line}\"")).of(device).read(file),
+            );
         };
         let used = used_line.and_then(|line| {
             line.split_whitespace()
@@ -87,23 +89,29 @@ fn limited(line: &str, used: Result<&str, Missing>, file: &str) -> Option<Findin
 fn resource(device: &str, name: &str, used: Option<u64>, max: u64, file: &str) -> Finding {
     let what = match name {
         "hca_handle" => "contexts",
-        "hca_object" => "objects (queue pairs, regions and the like)",
+        "hca_object" => "objects (queue pairs, memory regions and others)",
         other => other,
     };
     let Some(used) = used else {
-        return Finding::unknown(format!("limited to {max} {what}; how many are in use is not known"));
+        return Finding::unknown(format!("limited to {max} {what}; the number in use is not known"));
     };
     let found = format!("{used} of {max} {what} are in use");
     let raise = |finding: Finding| {
         finding
-            .fix(format!("echo \"{device} {name}=max\" > {file}"))
-            .fix_in("container", "on its host, in the container's own group and in those above")
+            .fix(
+                Fix::new("remove the limit of the control group")
+                    .run(format!("echo \"{device} {name}=max\" > {file}")),
+            )
+            .fix(
+                Fix::new("remove the limit on the host, for the container's control group and its parents")
+                    .at("container"),
+            )
     };
     let left = max.saturating_sub(used);
     match name {
-        _ if left == 0 => raise(Finding::fail(format!("{found}: no more can be made"))),
+        _ if left == 0 => raise(Finding::fail(format!("{found}: no more can be created"))),
         "hca_object" if left < OBJECTS_MIN => {
-            raise(Finding::warn(format!("{found}: a few peers need {OBJECTS_MIN}")))
+            raise(Finding::warn(format!("{found}; connections to a few peers need {OBJECTS_MIN}")))
         }
         _ => Finding::pass(found),
     }

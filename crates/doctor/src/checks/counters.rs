@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use super::cards::no_device;
-use crate::finding::{Answer, Finding};
+use super::cards::{NO_DEVICE, no_device};
+use crate::finding::{Answer, Finding, Fix};
 use crate::pack::{Missing, Pack, Port};
 
 /// The error counters, and the fix for each. All other counters count traffic.
@@ -20,7 +20,7 @@ const ERRORS: &[(&[&str], &str)] = &[
             "port_rcv_remote_physical_errors",
             "rx_icrc_encapsulated",
         ],
-        "replace or clean the cable, or its transceiver, and look at the same counters of the switch's port",
+        "clean or replace the cable or its transceiver, and compare the same counters of the switch port",
     ),
     (
         &[
@@ -41,11 +41,11 @@ const ERRORS: &[(&[&str], &str)] = &[
             "retrans_timeout_events",
             "completer_retry_err",
         ],
-        "packets are lost on their way: see the checks pfc, ecn and mtu here and on the peer, and the switch's drops",
+        "packets are lost: compare the checks pfc, ecn and mtu of this host and the peer, and the drop counters of the switch",
     ),
     (
         &["rnr_nak_retry_err", "rcvd_rnr_err", "send_rnr_err", "retry_rnr_exceeded_err", "out_of_buffer"],
-        "a receiver has no buffers posted: let it post more, and sooner",
+        "a receiver has no receive buffers posted: post more of them, and earlier",
     ),
     (
         &[
@@ -55,7 +55,7 @@ const ERRORS: &[(&[&str], &str)] = &[
             "unresponsive_remote_events",
             "impaired_remote_conn_events",
         ],
-        "a peer does not answer: see whether it runs, and whether packets get there: farreach ping PEER",
+        UNANSWERED,
     ),
     (
         &[
@@ -67,19 +67,25 @@ const ERRORS: &[(&[&str], &str)] = &[
             "req_remote_invalid_request",
             "resp_local_length_error",
         ],
-        "requests are refused: wrong keys, lengths or partitions; the program that sends them is told which",
+        "requests are rejected because of wrong keys, lengths or partitions: see the completion errors of the program that sends them",
     ),
 ];
 
+const UNANSWERED: &str = "a peer does not answer: check that it runs, and that packets reach it";
+
+fn fix(advice: &str) -> Fix {
+    let fix = Fix::new(advice);
+    if advice == UNANSWERED { fix.run("farreach ping PEER") } else { fix }
+}
+
 /// Checks whether an error counter of a port grows.
 pub(super) fn counters(pack: &Pack) -> Answer {
-    const NO_PORTS: &str = "there is no RDMA device";
     match pack.probes().counters_growth.get() {
         _ if pack.ports().is_empty() => no_device(pack),
-        Err(reason) => Answer::of_each(pack.ports(), NO_PORTS, |port| {
+        Err(reason) => Answer::of_each(pack.ports(), NO_DEVICE, |port| {
             Finding::unknown(reason).of(port.words()).read(port.path("counters"))
         }),
-        Ok(growth) => Answer::of_each(pack.ports(), NO_PORTS, |port| {
+        Ok(growth) => Answer::of_each(pack.ports(), NO_DEVICE, |port| {
             counters_of(pack, &port, growth)
                 .of(port.words())
                 .read(port.path("counters"))
@@ -107,26 +113,23 @@ fn counters_of(pack: &Pack, port: &Port, growth: &BTreeMap<String, u64>) -> Find
     // The growth of a counter that was not read is unknown.
     errors.retain(|(path, _)| pack.number(path).is_ok());
     if errors.is_empty() {
-        return Finding::unknown(unread.unwrap_or_else(|| "the port has no counters of errors".to_owned()));
+        return Finding::unknown(unread.unwrap_or_else(|| "the port has no error counters".to_owned()));
     }
     let grown: Vec<_> =
         errors.iter().filter(|(path, _)| growth.get(path).is_some_and(|by| *by > 0)).collect();
     if grown.is_empty() {
         let rest = unread.map(|reason| format!("; others could not be read: {reason}")).unwrap_or_default();
-        return Finding::pass(format!(
-            "none of {} counters of errors grew within a second{rest}",
-            errors.len()
-        ));
+        return Finding::pass(format!("none of {} error counters grew within 1 s{rest}", errors.len()));
     }
     let words = grown.iter().map(|(path, _)| {
         let name = path.rsplit('/').next().unwrap_or(path);
-        let total = pack.number(path).map(|total| format!(", {total} in all")).unwrap_or_default();
+        let total = pack.number(path).map(|total| format!(" to {total}")).unwrap_or_default();
         format!("{name} grew by {}{total}", growth[path])
     });
-    let finding = Finding::warn(format!("{}, within a second", words.collect::<Vec<_>>().join("; ")));
+    let finding = Finding::warn(format!("{} within 1 s", words.collect::<Vec<_>>().join(", ")));
     let mut advice: Vec<&str> = grown.iter().map(|(_, advice)| *advice).collect();
     advice.dedup();
-    advice.into_iter().fold(finding, |finding, advice| finding.fix(advice))
+    advice.into_iter().fold(finding, |finding, advice| finding.fix(fix(advice)))
 }
 
 /// Returns the fix for an error counter, or `None` if the counter does not count errors.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::wire::{cards, device_path, or_hidden};
-use crate::finding::{Answer, Finding};
+use crate::finding::{Answer, Finding, Fix};
 use crate::pack::{Missing, Pack};
 
 const NODES: &str = "/sys/devices/system/node";
@@ -21,15 +21,15 @@ fn numa_of(pack: &Pack, device: &str) -> Finding {
     let node = match pack.text(&path) {
         Ok(node) => node,
         Err(Missing::Absent) if nodes.is_empty() => {
-            return Finding::pass("the kernel knows no nodes").read(path);
+            return Finding::pass("the kernel has no NUMA nodes").read(path);
         }
         Err(missing) => return Finding::unread(&path, &missing),
     };
     if nodes.len() == 1 {
-        return Finding::pass("the host has one node").read(NODES);
+        return Finding::pass("the host has one NUMA node").read(NODES);
     }
     if node_number(&format!("node{node}")).is_none() {
-        return Finding::unknown("the firmware does not tell at which node the card is").read(path);
+        return Finding::unknown("the firmware does not report the card's NUMA node").read(path);
     }
     let cpus_path = format!("{NODES}/node{node}/cpulist");
     let near = match pack.text(&cpus_path) {
@@ -41,18 +41,30 @@ fn numa_of(pack: &Pack, device: &str) -> Finding {
         Err(missing) => return Finding::unread(STATUS, &missing),
     };
     let (Some(near_set), Some(allowed_set)) = (cpu_list(near), cpu_list(allowed)) else {
-        return Finding::unknown(format!("\"{near}\" or \"{allowed}\" is no list of CPUs")).read(cpus_path);
+        return Finding::unknown(format!("cannot parse the CPU list \"{near}\" or \"{allowed}\""))
+            .read(cpus_path);
     };
     let is_near = allowed_set.iter().any(|cpu| near_set.contains(cpu));
     let finding = if is_near {
-        Finding::pass(format!("at node {node}, CPUs {near}; this process may run there"))
+        Finding::pass(format!("NUMA node {node}, CPUs {near}; this process may run there"))
     } else {
         Finding::warn(format!(
-            "at node {node}, CPUs {near}; this process may run on {allowed} only: every byte crosses over"
+            "NUMA node {node}, CPUs {near}; this process may run only on CPUs {allowed}, so all data crosses between nodes"
         ))
-        .fix(format!("numactl --cpunodebind={node} --membind={node} COMMAND"))
-        .fix_in("systemd", format!("CPUAffinity={near}"))
-        .fix_in("container", format!("docker run --cpuset-cpus={near} --cpuset-mems={node}"))
+        .fix(
+            Fix::new("run the program on the card's node")
+                .run(format!("numactl --cpunodebind={node} --membind={node} COMMAND")),
+        )
+        .fix(
+            Fix::new("add this line to the section [Service] of the unit, and restart it")
+                .at("systemd")
+                .run(format!("CPUAffinity={near}")),
+        )
+        .fix(
+            Fix::new("restrict the container to the card's node")
+                .at("container")
+                .run(format!("docker run --cpuset-cpus={near} --cpuset-mems={node} IMAGE")),
+        )
     };
     finding.read(path).read(cpus_path).read(STATUS)
 }
@@ -64,7 +76,7 @@ fn node_number(name: &str) -> Option<u32> {
 /// Returns the CPUs that this process may run on.
 fn allowed(pack: &Pack) -> Result<&str, Missing> {
     let line = pack.text(STATUS)?.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-    line.map(str::trim).ok_or_else(|| Missing::Unreadable("it has no line Cpus_allowed_list".to_owned()))
+    line.map(str::trim).ok_or_else(|| Missing::Unreadable("no line Cpus_allowed_list".to_owned()))
 }
 
 /// An upper bound on CPU numbers in Linux.
@@ -99,18 +111,20 @@ pub(super) fn governor(pack: &Pack) -> Answer {
     let Some((worst, _)) =
         counts.iter().find(|(governor, _)| **governor != "performance").or(counts.iter().next())
     else {
-        return Answer::DoesNotApply(
-            "nobody changes the speed of these processors: a virtual machine".to_owned(),
-        );
+        return Answer::DoesNotApply("no frequency scaling, as in a virtual machine".to_owned());
     };
     let found = counts.iter().map(|(governor, count)| format!("{governor} on {count} CPUs"));
     let found = found.collect::<Vec<_>>().join(", ");
     let finding = if *worst == "performance" {
         Finding::pass(found)
     } else {
-        Finding::warn(format!("{found}: a core that waits for a message slows down meanwhile"))
-            .fix("cpupower frequency-set -g performance")
-            .fix_in("at boot", "tuned-adm profile network-latency")
+        Finding::warn(format!("{found}: a core that waits for a message lowers its frequency"))
+            .fix(Fix::new("set the governor to performance").run("cpupower frequency-set -g performance"))
+            .fix(
+                Fix::new("select a profile that sets it")
+                    .at("at boot")
+                    .run("tuned-adm profile network-latency"),
+            )
     };
     finding.read(format!("{CPUS}/cpu*/cpufreq/scaling_governor")).into()
 }

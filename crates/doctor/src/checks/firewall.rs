@@ -6,7 +6,7 @@
 use super::cards::hidden;
 use super::wire::{Wire, wire};
 use crate::filter::{Blocked, CONTROL, ROCE, admit, blocked, why};
-use crate::finding::{Answer, Finding};
+use crate::finding::{Answer, Finding, Fix};
 use crate::pack::Pack;
 use crate::probes::Chain;
 
@@ -27,7 +27,7 @@ pub(super) fn firewall(pack: &Pack) -> Answer {
         findings.push(soft_roce(chains));
     }
     if wires.contains(&Ok(Wire::Roce)) {
-        let found = "what a card sends passes by every packet filter of the kernel";
+        let found = "packets of RDMA cards do not pass the packet filters of the kernel";
         findings.push(Finding::pass(found).of("RoCE of cards"));
     }
     findings.push(control(chains));
@@ -36,35 +36,46 @@ pub(super) fn firewall(pack: &Pack) -> Answer {
 
 fn soft_roce(chains: &[Chain]) -> Finding {
     let finding = match blocked(chains, ROCE) {
-        None => Finding::pass(format!("{ROCE} is let through")),
+        None => Finding::pass(format!("{ROCE} is accepted")),
         Some(Blocked::All(chain)) => {
             Finding::fail(format!("{}: Soft-RoCE packets are dropped", why(chain, ROCE)))
-                .fix(admit(chain, ROCE))
-                .fix_in("firewalld", "firewall-cmd --permanent --add-port=4791/udp; firewall-cmd --reload")
+                .fix(accept(chain, ROCE))
+                .fix(firewalld("4791/udp"))
         }
         Some(Blocked::Some(chain)) => {
             Finding::warn(format!("{}: some Soft-RoCE packets are dropped", why(chain, ROCE)))
-                .fix(admit(chain, ROCE))
+                .fix(accept(chain, ROCE))
         }
     };
     finding.of("Soft-RoCE")
 }
 
+fn accept(chain: &Chain, port: &str) -> Fix {
+    Fix::new(format!("accept {port}")).run(admit(chain, port))
+}
+
+fn firewalld(port: &str) -> Fix {
+    Fix::new("open the port")
+        .at("firewalld")
+        .run(format!("firewall-cmd --permanent --add-port={port}"))
+        .run("firewall-cmd --reload")
+}
+
 fn control(chains: &[Chain]) -> Finding {
     let finding = match blocked(chains, CONTROL) {
-        None => Finding::pass(format!("{CONTROL} is let through")),
+        None => Finding::pass(format!("{CONTROL} is accepted")),
         Some(blocked) => {
             let (chain, peers) = match blocked {
                 Blocked::All(chain) => (chain, "a peer"),
                 Blocked::Some(chain) => (chain, "some peers"),
             };
             let loss = match chain.hook.as_str() {
-                "output" | "postrouting" => format!("this host may not reach farreach serve on {peers}"),
-                _ => format!("{peers} may not reach farreach serve here"),
+                "output" | "postrouting" => format!("this host cannot connect to farreach serve on {peers}"),
+                _ => format!("{peers} cannot connect to farreach serve on this host"),
             };
             Finding::warn(format!("{}: {loss}", why(chain, CONTROL)))
-                .fix(admit(chain, CONTROL))
-                .fix_in("firewalld", "firewall-cmd --permanent --add-port=18520/tcp; firewall-cmd --reload")
+                .fix(accept(chain, CONTROL))
+                .fix(firewalld("18520/tcp"))
         }
     };
     finding.of("control connection")
@@ -80,19 +91,19 @@ mod tests {
     fn what_decides_is_named_and_what_is_for_some_is_called_so() {
         let of = |policy: &str, rules: &[(&str, &str, bool)]| control(&[chain(policy, rules)]).found;
         let begins = |found: &str, with: &str| assert!(found.starts_with(with), "{found}");
-        let drops = "inet filter input drops what no rule admits, and none admits all of tcp 18520";
-        begins(&of("drop", &[(CONTROL, "drop", true)]), &format!("{drops}: a peer may"));
+        let drops = "chain inet filter input drops by default, and no rule accepts all packets of tcp 18520";
+        begins(&of("drop", &[(CONTROL, "drop", true)]), &format!("{drops}: a peer cannot"));
         begins(
             &of("drop", &[(CONTROL, "reject", true), (CONTROL, "accept", true)]),
-            &format!("{drops}: some peers may"),
+            &format!("{drops}: some peers cannot"),
         );
         begins(
             &of("accept", &[(CONTROL, "drop", true)]),
-            "a rule of inet filter input says drop to some of tcp 18520: some peers may",
+            "a rule of chain inet filter input has the verdict drop for some packets of tcp 18520: some peers cannot",
         );
         begins(
             &of("accept", &[(CONTROL, "drop", true), (CONTROL, "reject", false)]),
-            "a rule of inet filter input says reject to tcp 18520: a peer may",
+            "a rule of chain inet filter input has the verdict reject for tcp 18520: a peer cannot",
         );
     }
 
@@ -101,10 +112,10 @@ mod tests {
         let of = |rules: &[(&str, &str, bool)]| soft_roce(&[chain("accept", &[]), chain("drop", rules)]);
         let stopped = of(&[]);
         assert_eq!(stopped.verdict, Verdict::Fail);
-        assert_eq!(stopped.fixes[0].how, "nft insert rule inet filter input udp dport 4791 accept");
+        assert_eq!(stopped.fixes[0].commands, ["nft insert rule inet filter input udp dport 4791 accept"]);
         let by_iptables = Chain { name: "ip6 filter INPUT".to_owned(), ..chain("drop", &[]) };
         let command = "ip6tables -I INPUT -p udp --dport 4791 -j ACCEPT";
-        assert_eq!(soft_roce(&[by_iptables]).fixes[0].how, command);
+        assert_eq!(soft_roce(&[by_iptables]).fixes[0].commands, [command]);
         assert_eq!(of(&[(ROCE, "accept", true)]).verdict, Verdict::Warn);
         assert_eq!(of(&[(ROCE, "accept", false)]).verdict, Verdict::Pass);
     }

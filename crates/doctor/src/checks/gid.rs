@@ -3,8 +3,9 @@
 use farreach_verbs::ah::{GidEntry, GidType, NetDevice};
 use farreach_verbs::gid::{Interface, Interfaces, NoGid, choose};
 
+use super::cards::NO_DEVICE;
 use super::wire::{Wire, WiredPort, each_of, each_port, is_anothers, net_device};
-use crate::finding::{Answer, Finding};
+use crate::finding::{Answer, Finding, Fix};
 use crate::pack::{Missing, Pack};
 use crate::survey::driver;
 
@@ -13,7 +14,7 @@ pub(super) fn gids(pack: &Pack) -> Answer {
     each_port(
         pack,
         |_| true,
-        "there is no RDMA device",
+        NO_DEVICE,
         |it| match table(pack, it) {
             Ok(table) if it.wire.is_roce() => roce(pack, it, &table),
             Ok(table) => elsewhere(pack, it, &table),
@@ -29,20 +30,23 @@ fn roce(pack: &Pack, it: &WiredPort, table: &[GidEntry]) -> Finding {
         Err(reason) => return Finding::unknown(reason).read("getifaddrs"),
     };
     let net = net_device(pack, &it.port);
-    let address = format!("ip address add ADDRESS/PREFIX dev {net}; ip link set {net} up");
+    let address = |family: &str| {
+        Fix::new(format!("give {net} an {family} address, and set it up"))
+            .run(format!("ip address add ADDRESS/PREFIX dev {net}"))
+            .run(format!("ip link set {net} up"))
+    };
     let finding = match choose(table, None, &here) {
-        Err(none) => Finding::fail(no_gid(&none)).fix(address),
+        Err(none) => Finding::fail(no_gid(&none)).fix(address("IP")),
         Ok(choice) => {
-            let losers = choice.losers.iter().map(|loser| format!("; not {loser}")).collect::<String>();
+            let losers =
+                choice.losers.iter().map(|loser| format!("; not chosen: {loser}")).collect::<String>();
             let found = format!("{choice}{losers}");
             if choice.entry.gid_type != GidType::RoceV2 {
-                Finding::warn(format!(
-                    "{found}; RoCE v1 passes no router, and cards of today may not speak it"
-                ))
-                .fix("the driver makes no RoCE v2 GIDs: update it and the card's firmware")
+                Finding::warn(format!("{found}; RoCE v1 is not routable, and newer cards may not support it"))
+                    .fix("update the driver and the card's firmware: the driver creates no RoCE v2 GIDs")
             } else if choice.entry.address().is_none_or(|address| address.is_ipv6()) {
-                Finding::warn(format!("no IPv4 GID: peers that have only IPv4 are not reached; {found}"))
-                    .fix(address)
+                Finding::warn(format!("no IPv4 GID: peers with only IPv4 GIDs cannot be reached; {found}"))
+                    .fix(address("IPv4"))
             } else {
                 Finding::pass(found)
             }
@@ -53,36 +57,38 @@ fn roce(pack: &Pack, it: &WiredPort, table: &[GidEntry]) -> Finding {
 
 fn no_gid(none: &NoGid) -> String {
     if none.losers.is_empty() {
-        return "the table is empty: the net device has no address, or is down".to_owned();
+        return "the GID table is empty: the net device has no address, or is down".to_owned();
     }
     let losers: Vec<String> = none.losers.iter().map(|loser| loser.to_string()).collect();
-    format!("no GID can be used: {}", losers.join("; "))
+    format!("no usable GID: {}", losers.join("; "))
 }
 
 /// Checks any other port. There a GID is a name of the port in the fabric, and any GID can be used.
 fn elsewhere(pack: &Pack, it: &WiredPort, table: &[GidEntry]) -> Finding {
     let finding = match table.first() {
         Some(entry) => Finding::pass(format!("GID {} {}", entry.index, entry.gid)),
-        None => Finding::fail("the table is empty").fix_in(
-            "while nothing uses the device",
+        None => Finding::fail("the GID table is empty").fix(reload(
             match driver(pack, it.port.device).as_deref() {
-                Some("mlx5_core") => load_anew("mlx5_ib"),
-                Some("mlx4_core") => load_anew("mlx4_ib"),
-                Some(driver) => load_anew(driver),
-                None => "load its driver anew".to_owned(),
+                Some("mlx5_core") => Some("mlx5_ib"),
+                Some("mlx4_core") => Some("mlx4_ib"),
+                other => other,
             },
-        ),
+        )),
     };
     finding.read(it.port.path("gids"))
 }
 
-fn load_anew(module: &str) -> String {
-    format!("modprobe -r {module}; modprobe {module}")
+fn reload(module: Option<&str>) -> Fix {
+    let fix = Fix::new("reload the device's driver while nothing uses the device");
+    match module {
+        Some(module) => fix.run(format!("modprobe -r {module}")).run(format!("modprobe {module}")),
+        None => fix,
+    }
 }
 
 /// Checks whether the net device of each GID is in this network namespace.
 pub(super) fn namespace(pack: &Pack) -> Answer {
-    each_of(pack.ports(), pack, Wire::is_roce, "no port speaks RoCE", |it| {
+    each_of(pack.ports(), pack, Wire::is_roce, "no RoCE port", |it| {
         let found = match (table(pack, it), interfaces(pack)) {
             (Ok(table), Ok(here)) => namespace_of(pack, it, &table, &here),
             (Err((path, missing)), _) => Finding::unread(&path, &missing),
@@ -100,21 +106,39 @@ fn namespace_of(pack: &Pack, it: &WiredPort, table: &[GidEntry], here: &Interfac
     far.dedup();
     let Some(first) = far.first() else {
         return match near.is_empty() {
-            true => Finding::unknown("no GID tells its net device"),
-            false => Finding::pass(format!("{} is here", near.join(", "))),
+            true => Finding::unknown("the kernel reports no net device for any GID"),
+            false => Finding::pass(format!("{} is in this network namespace", near.join(", "))),
         };
     };
     let found = format!("{} is in another network namespace", far.join(", "));
     let device = it.port.device;
     let finding = match near.is_empty() {
-        true if is_anothers(pack, &it.port) => Finding::warn(format!("{found}: {device} is of no use here")),
-        true => Finding::fail(format!("{found}, and no packet leaves from here")),
-        false => Finding::warn(format!("{found}; {} is here", near.join(", "))),
+        true if is_anothers(pack, &it.port) => {
+            Finding::warn(format!("{found}: {device} cannot be used in this one"))
+        }
+        true => Finding::fail(format!("{found}: packets cannot be sent from this one")),
+        false => Finding::warn(format!("{found}; {} is in this one", near.join(", "))),
     };
     finding
-        .fix(format!("run where {first} is: ip netns exec NAME COMMAND, or nsenter -t PID -n COMMAND"))
-        .fix(format!("or bring it here: ip link set {first} netns PID; rdma dev set {device} netns NAME"))
-        .fix_in("container", "start it with the host's network: docker run --network=host, hostNetwork: true")
+        .fix(
+            Fix::new(format!("run the program in the network namespace of {first}"))
+                .run("ip netns exec NAME COMMAND"),
+        )
+        .fix(
+            Fix::new(format!("run the program in the network namespace of a process that has {first}"))
+                .run("nsenter -t PID -n COMMAND"),
+        )
+        .fix(
+            Fix::new(format!("move {first} and {device} to the network namespace of the program"))
+                .run(format!("ip link set {first} netns PID"))
+                .run(format!("rdma dev set {device} netns NAME")),
+        )
+        .fix(
+            Fix::new("start the container with the host's network")
+                .at("container")
+                .run("docker run --network=host IMAGE"),
+        )
+        .fix(Fix::new("add this line to the pod's spec").at("Kubernetes").run("hostNetwork: true"))
 }
 
 fn interfaces(pack: &Pack) -> Result<Interfaces, &str> {
@@ -144,7 +168,9 @@ fn table(pack: &Pack, it: &WiredPort) -> Result<Vec<GidEntry>, (String, Missing)
     for index in indices {
         let path = format!("{folder}/{index}");
         let text = pack.text(&path).map_err(|missing| (path.clone(), missing))?;
-        let gid = text.parse().map_err(|_| (path, Missing::Unreadable(format!("\"{text}\" is no GID"))))?;
+        let gid = text
+            .parse()
+            .map_err(|_| (path, Missing::Unreadable(format!("cannot parse the GID \"{text}\""))))?;
         let path = it.port.path(&format!("gid_attrs/types/{index}"));
         let gid_type = match pack.text(&path) {
             Ok("RoCE v2") => GidType::RoceV2,

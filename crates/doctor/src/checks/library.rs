@@ -7,18 +7,56 @@ use super::cards::{NO_DEVICE, efa_devices, has_efa, hidden, no_device};
 use super::stack::opens;
 use super::wire::is_anothers;
 use crate::figures;
-use crate::finding::{Answer, Finding};
+use crate::finding::{Answer, Finding, Fix};
 use crate::pack::Pack;
-use crate::probes::{Reading, Trial, Verbs, VerbsDevice};
+use crate::probes::{NO_ANSWER, Reading, Trial, Verbs, VerbsDevice};
 use crate::survey::driver;
 
-const VERBS_PACKAGE: &str =
-    "apt-get install libibverbs1 ibverbs-providers (Debian, Ubuntu) or dnf install libibverbs (Fedora, RHEL)";
-const FABRIC_PACKAGE: &str =
-    "apt-get install libfabric1 (Debian, Ubuntu) or dnf install libfabric (Fedora, RHEL)";
-const EFA_INSTALLER: &str = "install Amazon's libfabric: \
-                             curl -O https://efa-installer.amazonaws.com/aws-efa-installer-latest.tar.gz, unpack, \
-                             ./efa_installer.sh -y; or a libfabric that is built with efa";
+/// Adds the commands that install libibverbs and its provider libraries.
+fn verbs_package(finding: Finding) -> Finding {
+    package(finding, "libibverbs and its providers", "libibverbs1 ibverbs-providers", "libibverbs")
+}
+
+/// Adds the commands that install libfabric.
+fn fabric_package(finding: Finding) -> Finding {
+    package(finding, "libfabric", "libfabric1", "libfabric")
+}
+
+fn package(finding: Finding, what: &str, debian: &str, fedora: &str) -> Finding {
+    let install =
+        |place: &str, command: String| Fix::new(format!("install or update {what}")).at(place).run(command);
+    finding
+        .fix(install("Debian, Ubuntu", format!("apt-get install {debian}")))
+        .fix(install("Fedora, RHEL", format!("dnf install {fedora}")))
+}
+
+/// Adds the commands that install a libfabric with the provider efa.
+fn efa_installer(finding: Finding) -> Finding {
+    const ARCHIVE: &str = "aws-efa-installer-latest.tar.gz";
+    finding.fix(
+        Fix::new("install Amazon's libfabric, or another one that is built with the provider efa")
+            .run(format!("curl -O https://efa-installer.amazonaws.com/{ARCHIVE}"))
+            .run(format!("tar -xf {ARCHIVE}"))
+            .run("cd aws-efa-installer && ./efa_installer.sh -y"),
+    )
+}
+
+fn unset_provider() -> Fix {
+    Fix::new("remove the variable FI_PROVIDER from the environment: it excludes providers")
+        .run("unset FI_PROVIDER")
+}
+
+/// Makes the finding for a library that gave no answer. If it took too long, the host may only be
+/// slow.
+fn no_answer(reason: &str) -> Finding {
+    let finding = Finding::unknown(reason);
+    if !reason.contains(NO_ANSWER) {
+        return finding;
+    }
+    finding
+        .fix(Fix::new("if this host is slow or busy, run the check again when it is less busy").run("uptime"))
+        .fix(Fix::new("if the process was blocked, read the kernel log").run("dmesg | tail -n 30"))
+}
 
 /// Returns whether the reason is that the library is not installed, by the message of the loader.
 /// Any other reason means that the answer is unknown.
@@ -38,24 +76,27 @@ pub(super) fn provider(pack: &Pack) -> Answer {
             listed(pack, verbs, device).of(device).read(SOURCE).read(verbs.library.as_str())
         }),
         Err(reason) if is_missing(reason, "libibverbs") => {
-            Finding::fail(reason).read(SOURCE).fix(VERBS_PACKAGE).into()
+            verbs_package(Finding::fail(reason).read(SOURCE)).into()
         }
-        Err(reason) => Finding::unknown(reason).read(SOURCE).into(),
+        Err(reason) => no_answer(reason).read(SOURCE).into(),
     }
 }
 
 fn listed(pack: &Pack, verbs: &Verbs, device: &str) -> Finding {
-    let driver = driver(pack, device);
-    let driver = driver.as_deref().unwrap_or("its driver");
+    let known = driver(pack, device);
+    let driver = known.as_deref().unwrap_or("its driver");
     match verbs.devices.get(device) {
-        Some(VerbsDevice { error: None, .. }) => Finding::pass("libibverbs lists and opens it"),
-        // The check of nodes reports a node that does not open.
-        _ if opens(pack, device) == Some(false) => Finding::unknown("its node does not open"),
-        Some(VerbsDevice { error: Some(error), .. }) => {
-            Finding::fail(format!("libibverbs lists it, and cannot open it: {error}")).fix(format!(
-                "look for {driver} in dmesg; libibverbs and kernel may not fit each other: {VERBS_PACKAGE}"
-            ))
+        Some(VerbsDevice { error: None, .. }) => Finding::pass("libibverbs lists and opens the device"),
+        // The check of nodes reports a node that cannot be opened.
+        _ if opens(pack, device) == Some(false) => {
+            Finding::unknown("the device's node cannot be opened: see the check nodes")
         }
+        Some(VerbsDevice { error: Some(error), .. }) => verbs_package(
+            Finding::fail(format!("libibverbs lists the device, but cannot open it: {error}")).fix(
+                Fix::new("read the driver's messages in the kernel log")
+                    .run(format!("dmesg | grep -e {} -e {device}", known.as_deref().unwrap_or("uverbs"))),
+            ),
+        ),
         None => unlisted(pack, device, driver),
     }
 }
@@ -69,20 +110,25 @@ fn unlisted(pack: &Pack, device: &str, driver: &str) -> Finding {
         let is_its = pack.text(&format!("{folder}/ibdev")) == Ok(device);
         is_its.then(|| pack.text(&format!("{folder}/abi_version")).ok()).flatten()
     });
-    let abi = abi.map(|abi| format!(" (its ABI is {abi})")).unwrap_or_default();
+    let abi = abi.map(|abi| format!(" (kernel ABI {abi})")).unwrap_or_default();
     if pack.text(&file).is_ok() {
         let found = format!(
-            "libibverbs does not list it, although {file} names its provider: the library lib{name} is missing, or \
-             does not take what the kernel offers{abi}"
+            "libibverbs does not list the device, although {file} names its provider: the library lib{name} is \
+             missing, or does not support the kernel's interface{abi}"
         );
-        return Finding::fail(found)
-            .fix("IBV_SHOW_WARNINGS=1 farreach devices: libibverbs tells why")
-            .fix(format!("reinstall: {VERBS_PACKAGE}; a vendor's driver may bring its own"));
+        let finding = Finding::fail(found)
+            .fix(Fix::new("see the warnings of libibverbs").run("IBV_SHOW_WARNINGS=1 farreach devices"));
+        return verbs_package(finding).fix(VENDOR);
     }
-    Finding::fail(format!("libibverbs has no provider library for {driver}{abi}"))
-        .fix(format!("{VERBS_PACKAGE}; a vendor's driver may bring its own"))
-        .fix_in("container", "install it inside: the one on the host is not seen")
+    verbs_package(Finding::fail(format!("libibverbs has no provider library for {driver}{abi}")))
+        .fix(VENDOR)
+        .fix(
+            Fix::new("install the library inside the container: that of the host is not visible there")
+                .at("container"),
+        )
 }
+
+const VENDOR: &str = "if the driver comes from the card's vendor, install the vendor's libibverbs";
 
 /// Returns rdma-core's name of the provider for a driver's devices.
 fn provider_name(driver: &str) -> &str {
@@ -104,8 +150,8 @@ fn of_each_opened(pack: &Pack, source: &str, mut look: impl FnMut(&str, &VerbsDe
         Ok(verbs) => Answer::of_each(pack.devices(), NO_DEVICE, |name| {
             let finding = match verbs.devices.get(name) {
                 Some(device) if device.error.is_none() => look(name, device),
-                Some(_) => Finding::unknown("libibverbs cannot open it"),
-                None => Finding::unknown("libibverbs does not list it"),
+                Some(_) => Finding::unknown("libibverbs cannot open the device"),
+                None => Finding::unknown("libibverbs does not list the device"),
             };
             finding.of(name).read(source)
         }),
@@ -119,14 +165,18 @@ pub(super) fn fork(pack: &Pack) -> Answer {
         return no_device(pack);
     }
     let finding = match pack.probes().verbs.get().map(|verbs| verbs.is_fork_safe) {
-        Ok(Some(true)) => Finding::pass("a process may fork while a card has its memory"),
+        Ok(Some(true)) => Finding::pass("a process may fork while its memory is registered"),
         Ok(Some(false)) => Finding::warn(
-            "a process that forks while a card has its memory may no longer see what the card writes: this kernel, or \
-             this libibverbs, does not copy such pages",
+            "a process that forks while its memory is registered may lose what a card writes: this kernel or this \
+             libibverbs does not copy registered pages on fork",
         )
-        .fix("boot a kernel of 5.12 or newer, with rdma-core 35 or newer: nothing else is to be done then")
-        .fix_in("until then", "export RDMAV_FORK_SAFE=1 (and RDMAV_HUGEPAGES_SAFE=1 for huge pages); it costs time"),
-        Ok(None) => Finding::unknown("the kernel does not tell whether it copies such pages for a child"),
+        .fix("use Linux 5.12 or newer with rdma-core 35 or newer")
+        .fix(
+            Fix::new("until then, set these variables for the program: registration gets slower")
+                .run("export RDMAV_FORK_SAFE=1")
+                .run("export RDMAV_HUGEPAGES_SAFE=1"),
+        ),
+        Ok(None) => Finding::unknown("the kernel does not report whether it copies registered pages on fork"),
         Err(reason) => Finding::unknown(reason),
     };
     finding.read(SOURCE).into()
@@ -138,22 +188,25 @@ pub(super) fn queue_pairs(pack: &Pack) -> Answer {
         let max = device.queue_pairs_max;
         let used =
             pack.probes().resources.get().map(|all| all.get(name).and_then(|it| it.get("qp").copied()));
-        let who = "rdma resource show qp: who has them; end what was left behind";
+        let who = || {
+            Fix::new("end the processes that no longer need their queue pairs; this lists the owners")
+                .run("rdma resource show qp")
+        };
         match (&device.trial_queue_pair, used) {
             (Some(error), Ok(Some(used))) => {
-                Finding::fail(format!("no queue pair can be made: {error}; {used} of {max} are in use"))
-                    .fix(who)
+                Finding::fail(format!("no queue pair can be created: {error}; {used} of {max} are in use"))
+                    .fix(who())
             }
-            (Some(error), _) => Finding::fail(format!("no queue pair can be made: {error}")).fix(who),
+            (Some(error), _) => Finding::fail(format!("no queue pair can be created: {error}")).fix(who()),
             (None, Err(reason)) => Finding::unknown(reason),
-            (None, Ok(None)) => Finding::unknown("the kernel does not tell how many are in use"),
+            (None, Ok(None)) => Finding::unknown("the kernel does not report how many are in use"),
             (None, Ok(Some(used))) if used >= max => {
-                Finding::fail(format!("all {max} are in use, by {used}")).fix(who)
+                Finding::fail(format!("all {max} queue pairs are in use")).fix(who())
             }
             (None, Ok(Some(used))) if used.saturating_mul(5) > max.saturating_mul(4) => {
-                Finding::warn(format!("{used} of {max} are in use: more than four of five")).fix(who)
+                Finding::warn(format!("{used} of {max} queue pairs are in use, more than 80 %")).fix(who())
             }
-            (None, Ok(Some(used))) => Finding::pass(format!("{used} of {max} are in use")),
+            (None, Ok(Some(used))) => Finding::pass(format!("{used} of {max} queue pairs are in use")),
         }
     })
 }
@@ -161,7 +214,7 @@ pub(super) fn queue_pairs(pack: &Pack) -> Answer {
 /// Reports how much on-chip memory each card has.
 pub(super) fn on_chip_memory(pack: &Pack) -> Answer {
     of_each_opened(pack, "ibv_query_device_ex", |_, device| match device.on_chip_memory_bytes {
-        0 => Finding::pass("none, as on most cards; nothing needs it"),
+        0 => Finding::pass("none, as on most cards; it is optional"),
         bytes => Finding::pass(figures::amount(bytes)),
     })
 }
@@ -171,23 +224,21 @@ pub(super) fn libfabric(pack: &Pack) -> Answer {
     const SOURCE: &str = "fi_getinfo";
     let finding = match pack.probes().fabric.get() {
         Ok(fabric) if fabric.providers.is_empty() => {
-            Finding::warn(format!("libfabric {} offers nothing, not even tcp", fabric.version))
-                .fix("unset FI_PROVIDER: it leaves providers out")
-                .fix(format!("reinstall: {FABRIC_PACKAGE}"))
-                .read(fabric.library.as_str())
+            let found = format!("libfabric {} has no usable provider, not even tcp", fabric.version);
+            fabric_package(Finding::warn(found).fix(unset_provider())).read(fabric.library.as_str())
         }
         Ok(fabric) => {
             let names: Vec<&str> = fabric.providers.keys().map(String::as_str).collect();
-            Finding::pass(format!("libfabric {} offers {}", fabric.version, names.join(", ")))
+            Finding::pass(format!("libfabric {} with the providers {}", fabric.version, names.join(", ")))
                 .read(fabric.library.as_str())
         }
         Err(reason) if is_missing(reason, "libfabric") && has_efa(pack) => {
-            Finding::fail(format!("{reason}; an EFA is used through it alone")).fix(EFA_INSTALLER)
+            efa_installer(Finding::fail(format!("{reason}; an EFA can be used only through libfabric")))
         }
-        Err(reason) if is_missing(reason, "libfabric") => {
-            Finding::warn(format!("{reason}; tcp, which needs no card, needs it")).fix(FABRIC_PACKAGE)
-        }
-        Err(reason) => Finding::unknown(reason),
+        Err(reason) if is_missing(reason, "libfabric") => fabric_package(Finding::warn(format!(
+            "{reason}; the rail tcp, which needs no RDMA card, needs libfabric"
+        ))),
+        Err(reason) => no_answer(reason),
     };
     finding.read(SOURCE).into()
 }
@@ -196,31 +247,32 @@ pub(super) fn libfabric(pack: &Pack) -> Answer {
 pub(super) fn efa(pack: &Pack) -> Answer {
     const SOURCE: &str = "fi_getinfo of the provider efa";
     /// Nothing on the host itself shows the rules of its security group.
-    const SECURITY_GROUP: &str = "whether the security group lets traffic of its own members in and out shows only \
-                                  between two hosts: farreach doctor PEER";
+    const SECURITY_GROUP: &str = "the rules of the security group cannot be read on a host: farreach doctor PEER \
+                                  tests them";
     if !has_efa(pack) {
-        return Answer::DoesNotApply("there is no Elastic Fabric Adapter".to_owned());
+        return Answer::DoesNotApply("no Elastic Fabric Adapter".to_owned());
     }
-    let why_none = "the adapter has no RDMA device";
+    let why_none = "the Elastic Fabric Adapter has no RDMA device";
     match pack.probes().fabric.get() {
         Err(reason) => Finding::unknown(reason).read(SOURCE).into(),
         Ok(_) if hidden(pack).is_some() => no_device(pack),
         Ok(fabric) => Answer::of_each(efa_devices(pack), why_none, |device| {
             let finding = match fabric.providers.get("efa") {
                 Some(domains) if domains.iter().any(|domain| domain.starts_with(device)) => {
-                    Finding::pass(format!("libfabric {} offers it; {SECURITY_GROUP}", fabric.version))
+                    Finding::pass(format!("libfabric {} lists it; {SECURITY_GROUP}", fabric.version))
                 }
                 Some(domains) => {
                     let domains = domains.join(", ");
-                    Finding::fail(format!("libfabric's efa does not offer it, and offers {domains}"))
-                        .fix("FI_LOG_LEVEL=warn fi_info -p efa: libfabric tells why")
+                    Finding::fail(format!("libfabric's provider efa lists {domains}, but not this device"))
+                        .fix(
+                            Fix::new("see the warnings of libfabric").run("FI_LOG_LEVEL=warn fi_info -p efa"),
+                        )
                 }
-                None => Finding::fail(format!(
+                None => efa_installer(Finding::fail(format!(
                     "libfabric {} ({}) has no provider efa",
                     fabric.version, fabric.library
-                ))
-                .fix(EFA_INSTALLER)
-                .fix("unset FI_PROVIDER: it leaves providers out"),
+                )))
+                .fix(unset_provider()),
             };
             finding.of(device).read(SOURCE)
         }),
@@ -230,13 +282,13 @@ pub(super) fn efa(pack: &Pack) -> Answer {
 /// Checks whether transfers work over each rail from this host to itself.
 pub(super) fn transfer(pack: &Pack) -> Answer {
     const SOURCE: &str = "a transfer from this host to itself";
-    const WHY_NONE: &str = "there is no rail: no card, and no libfabric";
+    const WHY_NONE: &str = "no rail: no RDMA card, and no libfabric";
     if let Reading::LeftOut(reason) = &pack.probes().transfers {
         return Answer::DoesNotApply(reason.clone());
     }
     let trials = match pack.probes().transfers.get() {
         Ok(trials) => trials,
-        Err(reason) => return Finding::unknown(reason).read(SOURCE).into(),
+        Err(reason) => return no_answer(reason).read(SOURCE).into(),
     };
     // An EFA is a rail of libfabric under another name. A device of another namespace need not work
     // here.
@@ -254,10 +306,10 @@ pub(super) fn transfer(pack: &Pack) -> Answer {
         .collect();
     let cards = all_devices(pack).into_iter().filter(|device| is_asked(device));
     let untried = cards.filter(|device| !tried.iter().any(|it| it == device));
-    findings.extend(untried.map(|device| Finding::unknown("it was not tried").of(device)));
+    findings.extend(untried.map(|device| Finding::unknown("no transfer was tried").of(device)));
     findings.extend(hidden(pack));
     if trials.is_empty() && findings.is_empty() && !efa.is_empty() {
-        findings.push(Finding::unknown("none of the devices is a rail, so none was tried"));
+        findings.push(Finding::unknown("no device is a rail, so no transfer was tried"));
     }
     Answer::of_each(findings, WHY_NONE, |finding| finding.read(SOURCE))
 }
@@ -275,7 +327,7 @@ fn all_devices(pack: &Pack) -> BTreeSet<&str> {
 fn trial_finding(rail: &str, trial: &Trial) -> Finding {
     match trial {
         Trial::Worked { latency_ns, rate_bits_per_second, bytes } => Finding::pass(format!(
-            "{} written and compared at {}; a short message takes {} (½ RTT)",
+            "{} written and verified at {}; latency of a short message {} (½ RTT)",
             figures::size(*bytes),
             figures::bit_rate(*rate_bits_per_second as f64),
             figures::duration(*latency_ns as f64)
@@ -283,7 +335,16 @@ fn trial_finding(rail: &str, trial: &Trial) -> Finding {
         Trial::Failed { error, cause, fix } => {
             let cause = cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
             let finding = Finding::fail(format!("{error}{cause}"));
-            finding.fix(fix.clone().unwrap_or_else(|| format!("see what {rail} is here: farreach devices")))
+            match fix {
+                // The text of the library lists all ways to raise the limit in one line.
+                Some(_) if finding.found.contains("locked in memory") => {
+                    finding.fix("raise the limit on locked memory: see the check memlock")
+                }
+                Some(fix) => finding.fix(Fix::from_text(fix)),
+                None => {
+                    finding.fix(Fix::new(format!("see how {rail} is configured")).run("farreach devices -v"))
+                }
+            }
         }
     }
 }

@@ -5,16 +5,16 @@
 //! has credits.
 
 use super::wire::{Wire, WiredPort, each_port, net_device, net_devices};
-use crate::finding::{Answer, Finding};
+use crate::finding::{Answer, Finding, Fix};
 use crate::pack::{Missing, Pack};
 use crate::probes::Dcb;
 use crate::survey::driver;
 
-const NO_CARD: &str = "no port is RoCE by a card";
+const NO_CARD: &str = "no RoCE port of a card";
 const DCB: &str = "DCB netlink";
 /// The text has no path, so that findings of identical cards are equal and can be grouped. The path
 /// is in the finding's sources.
-const NOT_SHOWN: &str = "not to be seen here: only NVIDIA's own driver shows it";
+const NOT_SHOWN: &str = "this driver does not report it; NVIDIA's own driver does";
 
 fn each_card(pack: &Pack, look: impl FnMut(&WiredPort) -> Finding) -> Answer {
     each_port(pack, |wire| wire == Wire::Roce, NO_CARD, look)
@@ -28,8 +28,8 @@ fn dcb<'a>(pack: &'a Pack, it: &WiredPort) -> Result<(&'a str, &'a Dcb), String>
     told.ok_or_else(|| match names.first() {
         // The text has no device name, so that findings of cards with the same driver can be
         // grouped.
-        Some(_) => "the driver does not tell of data centre bridging".to_owned(),
-        None => "the port has no net device here".to_owned(),
+        Some(_) => "the driver does not report data centre bridging (DCB)".to_owned(),
+        None => "the port has no net device in this network namespace".to_owned(),
     })
 }
 
@@ -44,15 +44,23 @@ fn pfc_of(pack: &Pack, it: &WiredPort) -> Finding {
         Err(reason) => return Finding::unknown(reason).read(DCB),
     };
     let finding = if !dcb.lossless_priorities.is_empty() {
-        Finding::pass(format!("{net} pauses priority {}", list(&dcb.lossless_priorities)))
+        Finding::pass(format!("{net} has PFC on priority {}", list(&dcb.lossless_priorities)))
     } else if ecn_priorities(pack, net).is_ok_and(|priorities| !priorities.is_empty()) {
-        Finding::pass(format!("{net} pauses no priority; ECN slows senders before packets are lost"))
+        Finding::pass(format!("{net} has PFC on no priority; ECN slows senders down before packets are lost"))
     } else {
         Finding::warn(format!(
-            "{net} pauses no priority, and ECN is not known to be on: a full switch drops packets, and RoCE starts over"
+            "{net} has PFC on no priority, and ECN is not known to be on: a congested switch drops packets, and RoCE \
+             recovers slowly"
         ))
-        .fix(format!("dcb pfc set dev {net} prio-pfc all:off 3:on; and the same on the switch"))
-        .fix_in("with NVIDIA's tools", format!("mlnx_qos -i {net} --trust dscp --pfc 0,0,0,1,0,0,0,0"))
+        .fix(
+            Fix::new("switch PFC on for priority 3, and do the same on the switch")
+                .run(format!("dcb pfc set dev {net} prio-pfc all:off 3:on")),
+        )
+        .fix(
+            Fix::new("switch PFC on for priority 3, and do the same on the switch")
+                .at("NVIDIA's tools")
+                .run(format!("mlnx_qos -i {net} --trust dscp --pfc 0,0,0,1,0,0,0,0")),
+        )
     };
     finding.read(DCB)
 }
@@ -70,9 +78,15 @@ pub(super) fn dscp_trust(pack: &Pack) -> Answer {
             Some(other) => Finding::warn(format!(
                 "{net} takes a packet's priority from its {other}: without a VLAN tag every packet has priority 0"
             ))
-            .fix(trust_dscp(pack, it, net, dcb))
-            .fix_in("with NVIDIA's tools", format!("mlnx_qos -i {net} --trust dscp")),
-            None => Finding::unknown("the driver does not tell; mlnx_qos -i NETDEVICE may"),
+            .fix(Fix::new("take the priority from the DSCP").run(trust_dscp(pack, it, net, dcb)))
+            .fix(
+                Fix::new("take the priority from the DSCP")
+                    .at("NVIDIA's tools")
+                    .run(format!("mlnx_qos -i {net} --trust dscp")),
+            ),
+            None => Finding::unknown("the driver does not report it").fix(
+                Fix::new("see the setting").at("NVIDIA's tools").run(format!("mlnx_qos -i {net}")),
+            ),
         };
         finding.read(DCB)
     })
@@ -105,18 +119,24 @@ fn ecn_of(pack: &Pack, it: &WiredPort) -> Finding {
     let lossless = dcb(pack, it).map(|(_, dcb)| dcb.lossless_priorities.clone()).unwrap_or_default();
     let bare: Vec<u8> = lossless.iter().copied().filter(|priority| !priorities.contains(priority)).collect();
     let switch_on = |priority: u8| {
-        format!("echo 1 | tee {folder}/roce_np/enable/{priority} {folder}/roce_rp/enable/{priority}")
+        Fix::new(format!("switch ECN on for priority {priority}")).run(format!(
+            "echo 1 | tee {folder}/roce_np/enable/{priority} {folder}/roce_rp/enable/{priority}"
+        ))
     };
     let finding = if priorities.is_empty() {
         Finding::warn(format!(
-            "{net} marks no priority: one busy receiver pauses the whole fabric, or loses packets"
+            "{net} has ECN on no priority: one overloaded receiver can pause the whole fabric, or lose packets"
         ))
         .fix(switch_on(lossless.first().copied().unwrap_or(3)))
     } else if let Some(priority) = bare.first() {
-        Finding::warn(format!("{net} pauses priority {}, and marks only {}", list(&bare), list(&priorities)))
-            .fix(switch_on(*priority))
+        Finding::warn(format!(
+            "{net} has PFC on priority {}, but ECN only on {}",
+            list(&bare),
+            list(&priorities)
+        ))
+        .fix(switch_on(*priority))
     } else {
-        Finding::pass(format!("{net} marks priority {}", list(&priorities)))
+        Finding::pass(format!("{net} has ECN on priority {}", list(&priorities)))
     };
     finding.read(format!("{folder}/roce_np/enable")).read(format!("{folder}/roce_rp/enable"))
 }
@@ -152,42 +172,44 @@ fn traffic_class_of(pack: &Pack, it: &WiredPort) -> Finding {
     let dcb = match dcb(pack, it) {
         Ok((_, dcb)) => dcb,
         Err(reason) => {
-            return Finding::unknown(format!("\"{text}\"; which priority that is: {reason}")).read(path);
+            return Finding::unknown(format!("\"{text}\"; its priority is not known: {reason}")).read(path);
         }
     };
     // The lines that follow the global class are for single addresses.
     let class = text.lines().find_map(|line| line.strip_prefix("Global tclass=")?.trim().parse::<u8>().ok());
     let paused = list(&dcb.lossless_priorities);
-    let set = format!("echo {} > {path}", lossless_class(dcb));
+    let class_to_set = lossless_class(dcb);
+    let set = Fix::new(format!("set the traffic class to {class_to_set}, whose priority has PFC"))
+        .run(format!("echo {class_to_set} > {path}"));
     let finding = match class {
         _ if dcb.lossless_priorities.is_empty() => {
-            Finding::pass("no priority is paused, so all classes are alike")
+            Finding::pass("no priority has PFC, so the traffic class makes no difference")
         }
         _ if dcb.trust.as_deref() != Some("dscp") => Finding::unknown(match &dcb.trust {
             Some(other) => format!(
-                "the class counts only where a packet's priority is taken from its DSCP, and here it is taken from its {other}: \
-                 see the check dscp trust"
+                "the traffic class has an effect only if a packet's priority is taken from its DSCP, but it is taken \
+                 from its {other}: see the check dscp trust"
             ),
-            None => "the driver does not tell whether a packet's priority is taken from its DSCP".to_owned(),
+            None => "the driver does not report whether a packet's priority is taken from its DSCP".to_owned(),
         }),
         Some(class) => {
             let (dscp, priority) = (class >> 2, priority_of(dcb, class >> 2));
-            let found = format!("class {class}, DSCP {dscp}: priority {priority}");
+            let found = format!("traffic class {class}, DSCP {dscp}, priority {priority}");
             if dcb.lossless_priorities.contains(&priority) {
-                Finding::pass(format!("{found}, which is paused"))
+                Finding::pass(format!("{found}, which has PFC"))
             } else if dcb.dscp_priorities.is_none() {
                 Finding::unknown(format!(
-                    "{found}, unless the driver's table, which it does not tell, says otherwise; {paused} is paused"
+                    "{found} by the default table; the driver does not report its own table; PFC is on {paused}"
                 ))
             } else {
-                Finding::warn(format!("{found}, which is not paused; {paused} is")).fix(set)
+                Finding::warn(format!("{found}, which has no PFC; PFC is on {paused}")).fix(set)
             }
         }
         None if text.is_empty() => Finding::warn(format!(
-            "none is set: packets have priority 0 unless the program asks for more, and only {paused} is paused"
+            "no traffic class is set: packets have priority 0 unless the program sets one, and PFC is only on {paused}"
         ))
         .fix(set),
-        None => Finding::unknown(format!("\"{text}\" has no class for all packets")),
+        None => Finding::unknown(format!("\"{text}\" contains no global traffic class")),
     };
     finding.read(path)
 }

@@ -2,7 +2,7 @@
 
 use super::cards::{NO_DEVICE, has_efa, has_rdma};
 use crate::figures;
-use crate::finding::{Answer, Finding};
+use crate::finding::{Answer, Finding, Fix};
 use crate::pack::{Missing, Pack};
 
 const LIMITS: &str = "/proc/self/limits";
@@ -21,7 +21,7 @@ const TRIAL_BYTES: u64 = 1 << 20;
 /// Checks how much memory may be locked.
 pub(super) fn memlock(pack: &Pack) -> Answer {
     if !has_rdma(pack) {
-        return Answer::DoesNotApply(format!("{NO_DEVICE}: tcp locks no memory"));
+        return Answer::DoesNotApply(format!("{NO_DEVICE}; tcp locks no memory"));
     }
     let mut findings = refused(pack);
     if findings.is_empty() {
@@ -43,7 +43,7 @@ fn refused(pack: &Pack) -> Vec<Finding> {
         match &limit {
             // The library's longer message means the same.
             Ok(Limit::Bytes(bytes)) if *bytes < TRIAL_BYTES && !is_lifted => raises(fails(format!(
-                "{} may be locked, and 1 MiB could not be registered",
+                "at most {} may be locked, and 1 MiB could not be registered",
                 figures::size(*bytes)
             ))),
             Ok(Limit::Bytes(bytes)) if !is_lifted && is_of_memory(error) => raises(fails(format!(
@@ -51,10 +51,10 @@ fn refused(pack: &Pack) -> Vec<Finding> {
                 figures::size(*bytes)
             ))),
             Ok(Limit::Bytes(_)) if !is_lifted => not_by_limit(fails(format!(
-                "1 MiB could not be registered: {error}; that is no answer of a limit on locked memory"
+                "1 MiB could not be registered: {error}; this is not the error of the limit on locked memory"
             ))),
             Ok(_) => not_by_limit(fails(format!(
-                "1 MiB could not be registered, and locking has no limit: {error}"
+                "1 MiB could not be registered: {error}; locked memory has no limit"
             ))),
             Err(_) => not_by_limit(raises(fails(format!(
                 "1 MiB could not be registered: {error}; the limit is not known"
@@ -74,9 +74,9 @@ fn is_of_memory(error: &str) -> bool {
 
 /// Adds the fixes for a refusal that the limit on locked memory does not explain.
 fn not_by_limit(finding: Finding) -> Finding {
-    finding.fix("dmesg | tail: the driver tells why").fix(
-        "see the check cgroup: a control group that has no objects left for the device refuses memory, too",
-    )
+    finding
+        .fix(Fix::new("read the driver's messages in the kernel log").run("dmesg | tail -n 30"))
+        .fix("see the check cgroup: a control group without objects left for the device causes this, too")
 }
 
 fn locked(pack: &Pack) -> Finding {
@@ -87,22 +87,25 @@ fn locked(pack: &Pack) -> Finding {
     };
     let found = format!("at most {} may be locked", figures::size(bytes));
     match lifts_limits(pack) {
-        Ok(true) => Finding::pass(format!("{found}, and CAP_IPC_LOCK lifts that")).read(LIMITS).read(STATUS),
-        Err((path, missing)) if bytes < LOCKED_BYTES_GOOD => {
-            Finding::unknown(format!("{found}, unless CAP_IPC_LOCK lifts that; {}", missing.reason(path)))
-                .read(LIMITS)
-                .read(path)
+        Ok(true) => {
+            Finding::pass(format!("{found}, but CAP_IPC_LOCK lifts the limit")).read(LIMITS).read(STATUS)
         }
+        Err((path, missing)) if bytes < LOCKED_BYTES_GOOD => Finding::unknown(format!(
+            "{found}, unless CAP_IPC_LOCK lifts the limit; {}",
+            missing.reason(path)
+        ))
+        .read(LIMITS)
+        .read(path),
         _ if bytes < LOCKED_BYTES_MIN => raises(
             Finding::fail(format!(
-                "{found}; the queues of a card and a few buffers need {}",
+                "{found}; the queues of one card and a few buffers need {}",
                 figures::size(LOCKED_BYTES_MIN)
             ))
             .read(LIMITS),
         ),
         _ if bytes < LOCKED_BYTES_GOOD => {
-            let need = if has_efa(pack) { "libfabric's efa is to have" } else { "large transfers register" };
-            let found = format!("{found}; {need} {} and more", figures::size(LOCKED_BYTES_GOOD));
+            let need = if has_efa(pack) { "libfabric's provider efa needs" } else { "large transfers need" };
+            let found = format!("{found}; {need} {} or more", figures::size(LOCKED_BYTES_GOOD));
             raises(Finding::warn(found).read(LIMITS))
         }
         _ => Finding::pass(found).read(LIMITS),
@@ -112,11 +115,31 @@ fn locked(pack: &Pack) -> Finding {
 /// Adds the fixes that raise the limit, for each place where it can be set.
 fn raises(finding: Finding) -> Finding {
     finding
-        .fix_in("this shell", "ulimit -l unlimited (as root, or up to the hard limit)")
-        .fix_in("limits.conf", "/etc/security/limits.d/rdma.conf: * - memlock unlimited; then log in anew")
-        .fix_in("systemd", "LimitMEMLOCK=infinity in [Service], then systemctl daemon-reload and restart")
-        .fix_in("container", "docker run --ulimit memlock=-1 (or --cap-add IPC_LOCK)")
-        .fix_in("Kubernetes", "securityContext: capabilities: add: [IPC_LOCK]")
+        .fix(
+            Fix::new("raise the limit, as root or up to the hard limit")
+                .at("this shell")
+                .run("ulimit -l unlimited"),
+        )
+        .fix(
+            Fix::new("raise the limit for all users, then log in again")
+                .at("at login")
+                .run("echo '* - memlock unlimited' > /etc/security/limits.d/rdma.conf"),
+        )
+        .fix(
+            Fix::new("add this line to the section [Service] of the unit, and restart it")
+                .at("systemd")
+                .run("LimitMEMLOCK=infinity"),
+        )
+        .fix(
+            Fix::new("start the container without the limit")
+                .at("container")
+                .run("docker run --ulimit memlock=-1 IMAGE"),
+        )
+        .fix(
+            Fix::new("add this line to the container's securityContext")
+                .at("Kubernetes")
+                .run("capabilities: {add: [IPC_LOCK]}"),
+        )
 }
 
 enum Limit {
@@ -132,8 +155,8 @@ fn limit(pack: &Pack) -> Result<Limit, Missing> {
         Some(number) => number
             .parse()
             .map(Limit::Bytes)
-            .map_err(|_| Missing::Unreadable(format!("\"{number}\" is no number of bytes"))),
-        None => Err(Missing::Unreadable("it has no line \"Max locked memory\"".to_owned())),
+            .map_err(|_| Missing::Unreadable(format!("cannot parse the number of bytes \"{number}\""))),
+        None => Err(Missing::Unreadable("no line \"Max locked memory\"".to_owned())),
     }
 }
 
@@ -144,7 +167,7 @@ fn lifts_limits(pack: &Pack) -> Result<bool, (&'static str, Missing)> {
     let status = pack.text(STATUS).map_err(|missing| (STATUS, missing))?;
     let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    let mask = mask.ok_or_else(|| (STATUS, Missing::Unreadable("it has no line \"CapEff\"".to_owned())))?;
+    let mask = mask.ok_or_else(|| (STATUS, Missing::Unreadable("no line \"CapEff\"".to_owned())))?;
     if mask & (1 << CAP_IPC_LOCK) == 0 {
         return Ok(false);
     }
@@ -159,11 +182,16 @@ pub(super) fn maps(pack: &Pack) -> Answer {
     const COUNT_MIN: u64 = 65_530;
     match pack.number(MAX_MAP_COUNT) {
         Ok(count) if count < COUNT_MIN => Finding::warn(format!(
-            "a process may have {count} mappings, fewer than the kernel's own {COUNT_MIN}: each region may take one"
+            "a process may have {count} mappings, fewer than the kernel's default of {COUNT_MIN}; each memory region \
+             may need one"
         ))
-        .fix(format!("sysctl -w vm.max_map_count={COUNT_MIN}"))
-        .fix_in("at boot", format!("/etc/sysctl.d/rdma.conf: vm.max_map_count = {COUNT_MIN}"))
-        .fix_in("container", "on its host: the number is the kernel's"),
+        .fix(Fix::new("raise the limit").run(format!("sysctl -w vm.max_map_count={COUNT_MIN}")))
+        .fix(
+            Fix::new("raise the limit")
+                .at("at boot")
+                .run(format!("echo vm.max_map_count={COUNT_MIN} > /etc/sysctl.d/rdma-maps.conf")),
+        )
+        .fix(Fix::new("raise the limit on the host of the container: it applies to the whole kernel").at("container")),
         Ok(count) => Finding::pass(format!("a process may have {count} mappings")),
         Err(missing) => Finding::unread(MAX_MAP_COUNT, &missing),
     }
@@ -185,11 +213,11 @@ pub(super) fn huge_pages(pack: &Pack) -> Answer {
     if sizes.is_empty() {
         let path = format!("{HUGE_PAGES}/hugepages-2048kB/nr_hugepages");
         return match pack.text(&path) {
-            Err(Missing::Absent) => Finding::warn("the kernel has none (CONFIG_HUGETLBFS is off)")
+            Err(Missing::Absent) => Finding::warn("the kernel has no huge pages (CONFIG_HUGETLBFS is off)")
                 .fix("boot a kernel that is built with CONFIG_HUGETLBFS")
                 .read(HUGE_PAGES),
             Err(missing) => Finding::unread(HUGE_PAGES, &missing),
-            Ok(_) => Finding::unknown("no size of page is listed").read(HUGE_PAGES),
+            Ok(_) => Finding::unknown("no page size is listed").read(HUGE_PAGES),
         }
         .into();
     }
@@ -216,7 +244,7 @@ fn pages(pack: &Pack, reserved: u64, free: u64) -> Finding {
     let (needed, whose) = if has_efa(pack) {
         (
             cores.saturating_mul(EFA_BYTES_PER_CORE),
-            format!("; libfabric's efa wants about 110 MB a core, for {cores} of them"),
+            format!("; libfabric's provider efa needs about 110 MB for each of {cores} cores"),
         )
     } else {
         (1, String::new())
@@ -224,25 +252,37 @@ fn pages(pack: &Pack, reserved: u64, free: u64) -> Finding {
     // 1 GiB is enough for a first try.
     let pages = needed.max(1 << 30).div_ceil(2 << 20);
     let reserve = |finding: Finding| {
+        let size = figures::amount(pages.saturating_mul(2 << 20));
         finding
-            .fix(format!("sysctl -w vm.nr_hugepages={pages}"))
-            .fix_in("at boot", format!("/etc/sysctl.d/rdma.conf: vm.nr_hugepages = {pages}"))
-            .fix_in("container", "on its host; and Kubernetes: resources: limits: hugepages-2Mi")
+            .fix(
+                Fix::new(format!("reserve {size} of huge pages"))
+                    .run(format!("sysctl -w vm.nr_hugepages={pages}")),
+            )
+            .fix(
+                Fix::new("reserve them")
+                    .at("at boot")
+                    .run(format!("echo vm.nr_hugepages={pages} > /etc/sysctl.d/rdma-hugepages.conf")),
+            )
+            .fix(Fix::new("reserve them on the host of the container").at("container"))
+            .fix(
+                Fix::new("reserve them on the node, and add this line to the container's resources.limits")
+                    .at("Kubernetes")
+                    .run("hugepages-2Mi: 1Gi"),
+            )
     };
-    let cost = "ordinary pages are used instead: slower to register, and more to look up for the card";
+    let cost =
+        "ordinary pages are used instead: registration is slower, and the card has more addresses to look up";
     match () {
-        () if reserved == 0 => reserve(Finding::warn(format!("none are reserved{whose}; {cost}"))),
+        () if reserved == 0 => reserve(Finding::warn(format!("no huge pages are reserved{whose}; {cost}"))),
         () if reserved < needed => {
             reserve(Finding::warn(format!("{} are reserved{whose}; {cost}", figures::amount(reserved))))
         }
         () if free == 0 => {
             reserve(Finding::warn(format!("all {} are in use; {cost}", figures::amount(reserved))))
         }
-        () => Finding::pass(format!(
-            "{} are reserved, {} of them free",
-            figures::amount(reserved),
-            figures::amount(free)
-        )),
+        () => {
+            Finding::pass(format!("{} reserved, {} free", figures::amount(reserved), figures::amount(free)))
+        }
     }
 }
 

@@ -74,6 +74,7 @@ pub fn run(pack: &Pack) -> HostReport {
     }
     HostReport {
         host: pack.host().to_owned(),
+        address: None,
         read_unix_seconds: pack.recorded_unix_seconds(),
         constructed: pack.constructed().map(str::to_owned),
         has_rdma: cards::has_rdma(pack),
@@ -83,166 +84,170 @@ pub fn run(pack: &Pack) -> HostReport {
 }
 
 const CHECKS: &[Check] = &[
-    Check {
-        name: "kernel",
-        why: "Every RDMA device is the kernel's: without its RDMA core there is none.",
-        look: stack::kernel,
-    },
+    Check { name: "kernel", why: "The kernel's RDMA core provides every RDMA device.", look: stack::kernel },
     Check {
         name: "modules",
-        why: "User space gets at a device through ib_uverbs, and at the connection manager through rdma_ucm.",
+        why: "Programs use devices through ib_uverbs, and the connection manager through rdma_ucm.",
         look: stack::modules,
     },
     Check {
         name: "drivers",
-        why: "A card without its RDMA driver is a network card at best.",
+        why: "A card without its RDMA driver has no RDMA device.",
         look: cards::drivers,
     },
     Check {
         name: "namespaces",
-        why: "An RDMA device may be in another network namespace, where this process does not see it.",
+        why: "A process does not see RDMA devices of another network namespace.",
         look: stack::namespaces,
     },
     Check {
         name: "nodes",
-        why: "A program opens a device by its node in /dev/infiniband.",
+        why: "A program opens a device through its node in /dev/infiniband.",
         look: stack::nodes,
     },
     Check {
         name: "provider",
-        why: "libibverbs drives each card by a library that is for it alone.",
+        why: "libibverbs needs a provider library for each kind of card.",
         look: library::provider,
     },
     Check {
         name: "memlock",
-        why: "A card reaches memory behind the kernel's back, so registered memory is locked, and a process may lock only so much.",
+        why: "Registered memory is locked, and the amount that a process may lock is limited.",
         look: memory::memlock,
     },
     Check {
         name: "cgroup",
-        why: "A control group may leave a process no contexts or queue pairs.",
+        why: "A control group can limit the contexts and queue pairs of a process.",
         look: cgroup::cgroup,
     },
     Check {
         name: "queue pairs",
-        why: "A card has a number of queue pairs, and what was left behind holds some.",
+        why: "A card has a limited number of queue pairs, which all processes share.",
         look: library::queue_pairs,
     },
     Check {
         name: "maps",
-        why: "Regions are mappings, and a process has a number of those.",
+        why: "A memory region may need a mapping of its own, and a process has a limited number of mappings.",
         look: memory::maps,
     },
     Check {
         name: "huge pages",
-        why: "A card looks up fewer of them, and they are faster to register.",
+        why: "With huge pages, registration is faster and a card looks up fewer addresses.",
         look: memory::huge_pages,
     },
     Check {
         name: "fork",
-        why: "After a fork, a page that a card writes to may be the child's.",
+        why: "After a fork, a card may write to a page that now belongs to the child.",
         look: library::fork,
     },
     Check {
         name: "gpu",
-        why: "A card that reaches a GPU's memory itself saves the way through the host's.",
+        why: "If a card can access GPU memory, data need not be copied through host memory.",
         look: stack::gpu,
     },
     Check {
         name: "on-chip memory",
-        why: "A card's own memory answers faster than the host's.",
+        why: "Memory on the card has a lower latency than host memory.",
         look: library::on_chip_memory,
     },
-    Check { name: "port", why: "A port that is not active carries nothing.", look: port::port },
+    Check { name: "port", why: "A port that is not active cannot send or receive.", look: port::port },
     Check {
         name: "rate",
-        why: "A link comes up also with one lane of four, and says nothing.",
+        why: "A link can come up with one lane of four, without an error.",
         look: port::rate,
     },
     Check {
         name: "mtu",
-        why: "Small packets cost rate, and those larger than the net device's are lost.",
+        why: "Small packets lower the rate, and packets larger than the net device's MTU are lost.",
         look: port::mtu,
     },
     Check {
         name: "gids",
-        why: "A queue pair with the wrong GID connects, and hears nothing.",
+        why: "A queue pair with the wrong GID connects, but receives nothing.",
         look: gid::gids,
     },
     Check {
         name: "gid namespace",
-        why: "RoCE packets leave by a net device of this network namespace, or not at all.",
+        why: "RoCE packets leave through a net device, which must be in this network namespace.",
         look: gid::namespace,
     },
     Check {
         name: "subnet manager",
-        why: "An InfiniBand port gets its address from a subnet manager.",
+        why: "A subnet manager assigns each InfiniBand port its address (LID).",
         look: subnet::manager,
     },
     Check {
         name: "partition keys",
-        why: "Two InfiniBand ports channel only within a partition, one of them as a full member.",
+        why: "Two InfiniBand ports communicate only if they share a partition and one is a full member.",
         look: subnet::partition_keys,
     },
     Check {
         name: "counters",
-        why: "A cable that goes bad, and a switch that drops, show in counters first.",
+        why: "Growing error counters show a bad cable, a congested switch or a lost peer.",
         look: counters::counters,
     },
     Check {
         name: "pfc",
-        why: "RoCE bears lost packets badly: switches must pause senders instead.",
+        why: "RoCE recovers slowly from lost packets, so a congested switch should pause senders (PFC).",
         look: lossless::pfc,
     },
     Check {
         name: "dscp trust",
-        why: "A packet's priority must be read from where RoCE v2 writes it.",
+        why: "RoCE v2 carries the priority of a packet in its DSCP.",
         look: lossless::dscp_trust,
     },
     Check {
         name: "ecn",
-        why: "Marked packets slow a sender down before its packets are paused, or lost.",
+        why: "Congestion notification (ECN) slows senders down before packets are paused or lost.",
         look: lossless::ecn,
     },
     Check {
         name: "traffic class",
-        why: "Only packets of the right class get the priority that is not dropped.",
+        why: "The traffic class selects the DSCP, and with it the priority of packets.",
         look: lossless::traffic_class,
     },
     Check {
         name: "firewall",
-        why: "A packet filter drops Soft-RoCE and the control connection without a word.",
+        why: "A packet filter can drop Soft-RoCE packets and the control connection without an error.",
         look: firewall::firewall,
     },
     Check {
         name: "routes",
-        why: "Net devices that share a subnet answer and filter for each other, unless told not to.",
+        why: "By default, net devices that share a subnet answer ARP requests for each other.",
         look: routes::routes,
     },
-    Check { name: "pcie", why: "A card in a narrow slot is slower than its wire.", look: pci::link },
+    Check {
+        name: "pcie",
+        why: "A PCIe slot with too few lanes is slower than the network link.",
+        look: pci::link,
+    },
     Check {
         name: "iommu",
-        why: "An IOMMU that translates each address costs rate, and keeps cards from a GPU's memory.",
+        why: "An IOMMU that translates each address lowers the rate, and can block access to GPU memory.",
         look: pci::iommu,
     },
     Check {
         name: "acs",
-        why: "Bridges that send everything to the root make the way between card and GPU long.",
+        why: "PCI bridges with ACS redirect traffic between a card and a GPU to the root complex.",
         look: pci::acs,
     },
     Check {
         name: "numa",
-        why: "Memory and processors of the far node are slower for a card.",
+        why: "Memory and CPUs of another NUMA node are slower for a card.",
         look: cpu::numa,
     },
-    Check { name: "governor", why: "A processor that saves power answers late.", look: cpu::governor },
-    Check { name: "libfabric", why: "EFA and tcp are libfabric's.", look: library::libfabric },
+    Check { name: "governor", why: "A CPU at a low frequency adds latency.", look: cpu::governor },
+    Check { name: "libfabric", why: "The rails efa and tcp need libfabric.", look: library::libfabric },
     Check {
         name: "efa",
-        why: "An Elastic Fabric Adapter is used through libfabric's provider efa alone.",
+        why: "An Elastic Fabric Adapter works only through libfabric's provider efa.",
         look: library::efa,
     },
-    Check { name: "transfer", why: "Only bytes that arrive prove that it works.", look: library::transfer },
+    Check {
+        name: "transfer",
+        why: "A transfer shows whether data really arrives over each rail.",
+        look: library::transfer,
+    },
 ];
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Checks the path from a card to memory and to other cards: PCI link, IOMMU and bridges.
 
 use super::wire::{cards, device_path, no_cards, or_hidden, pci_address};
-use crate::finding::{Answer, Finding};
+use crate::finding::{Answer, Finding, Fix};
 use crate::pack::{Missing, Pack};
 
 /// Checks whether the link of each card has the width and speed that both ends support.
@@ -29,24 +29,32 @@ fn link_of(pack: &Pack, device: &str) -> Finding {
     };
     let (Some(lanes), Some(lanes_max)) = (lanes(width), lanes(width_max)) else {
         return Finding::unknown(
-            "a virtual function does not tell of its link; that of the card itself counts",
+            "a virtual function does not report its PCIe link; see that of the physical function",
         )
         .read(path("current_link_width"));
     };
     let (Some(gigatransfers), Some(gigatransfers_max)) = (transfers(speed), transfers(speed_max)) else {
-        return Finding::unknown(format!("the link's speed is \"{speed}\" of \"{speed_max}\""))
+        return Finding::unknown(format!("cannot parse the link speed \"{speed}\" of \"{speed_max}\""))
             .read(path("current_link_speed"));
     };
     let found = format!("x{lanes} of x{lanes_max}, {speed} of {speed_max}");
-    let address = pci_address(pack, device).unwrap_or_default();
+    let address = pci_address(pack, device).unwrap_or("ADDRESS");
+    let look = || {
+        Fix::new("compare the link capabilities (LnkCap) with the link status (LnkSta)")
+            .run(format!("lspci -vv -s {address}"))
+    };
     let finding = if lanes < lanes_max {
-        Finding::warn(format!("{found}: the slot has fewer lanes than the card, or some do not work"))
-            .fix("move the card to a slot with as many lanes, or seat it anew; the BIOS may split slots (bifurcation)")
-            .fix(format!("see both ends: lspci -vv -s {address}"))
+        Finding::warn(format!("{found}: the slot has fewer lanes than the card, or some lanes do not work"))
+            .fix(format!(
+                "move the card to a slot with {lanes_max} lanes, or reseat it; the BIOS may split slots (bifurcation)"
+            ))
+            .fix(look())
     } else if gigatransfers < gigatransfers_max {
-        Finding::warn(format!("{found}: the slot is older than the card, or the link fell back"))
-            .fix("set the slot's link speed to auto in the BIOS, or move the card to a faster slot")
-            .fix(format!("see both ends: lspci -vv -s {address}"))
+        Finding::warn(format!(
+            "{found}: the slot is slower than the card, or the link was trained at a lower speed"
+        ))
+        .fix("set the slot's link speed to auto in the BIOS, or move the card to a faster slot")
+        .fix(look())
     } else {
         Finding::pass(found)
     };
@@ -76,22 +84,28 @@ fn iommu_of(pack: &Pack, device: &str) -> Finding {
     let link = device_path(device, "device/iommu_group");
     let group = match pack.link_name(&link) {
         Ok(group) => group,
-        Err(Missing::Absent) => return Finding::pass("no IOMMU stands before it").read(link),
+        Err(Missing::Absent) => return Finding::pass("no IOMMU translates the card's addresses").read(link),
         Err(missing) => return Finding::unread(&link, &missing),
     };
     let path = format!("/sys/kernel/iommu_groups/{group}/type");
     let address = pci_address(pack, device);
     let finding = match pack.text(&path) {
-        Ok("identity") => Finding::pass("the IOMMU lets its addresses through as they are"),
+        Ok("identity") => Finding::pass("the IOMMU passes the card's addresses through"),
         Ok(kind @ ("DMA" | "DMA-FQ")) => {
             Finding::warn(format!(
-                "the IOMMU translates every address ({kind}): large transfers get slower, and memory of a GPU may not be reached"
+                "the IOMMU translates every address ({kind}): large transfers are slower, and GPU memory may not be reachable"
             ))
-            .fix_in("at boot", "add iommu=pt to GRUB_CMDLINE_LINUX in /etc/default/grub; update-grub; reboot")
+            .fix(
+                Fix::new("add iommu=pt to GRUB_CMDLINE_LINUX in /etc/default/grub, then run this and reboot")
+                    .at("at boot")
+                    .run("update-grub"),
+            )
         }
-        Ok("blocked") => Finding::fail("the IOMMU blocks the card: it was prepared for a virtual machine")
-            .fix(format!("give it back to its driver: driverctl unset-override {}", address.unwrap_or("ADDRESS"))),
-        Ok(other) => Finding::unknown(format!("its domain is \"{other}\": whoever made it decides")),
+        Ok("blocked") => Finding::fail("the IOMMU blocks the card: the card was prepared for a virtual machine").fix(
+            Fix::new("return the card to its driver")
+                .run(format!("driverctl unset-override {}", address.unwrap_or("ADDRESS"))),
+        ),
+        Ok(other) => Finding::unknown(format!("the IOMMU domain has the unknown type \"{other}\"")),
         Err(missing) => return without_type(pack, &path, &missing),
     };
     finding.read(path)
@@ -102,7 +116,7 @@ fn without_type(pack: &Pack, path: &str, missing: &Missing) -> Finding {
     const BOOT: &str = "/proc/cmdline";
     match pack.text(BOOT) {
         Ok(words) if words.split_whitespace().any(|word| word == "iommu=pt") => {
-            Finding::pass("booted with iommu=pt: the IOMMU lets its addresses through as they are").read(BOOT)
+            Finding::pass("booted with iommu=pt: the IOMMU passes the card's addresses through").read(BOOT)
         }
         _ => Finding::unread(path, missing).read(BOOT),
     }
@@ -124,23 +138,25 @@ pub(super) fn acs(pack: &Pack) -> Answer {
         .map(|(address, _)| address.as_str())
         .collect();
     let finding = match (detours.is_empty(), peer_card(pack)) {
-        (true, _) => Finding::pass("no bridge makes cards talk by way of the root"),
+        (true, _) => Finding::pass("no PCI bridge redirects traffic between cards to the root complex"),
         (false, None) => Finding::pass(format!(
-            "{} sends everything up to the root, and there is no GPU that would talk to a card",
+            "{} redirects traffic between cards to the root complex; this host has no GPU, so it makes no difference",
             detours.join(", ")
         )),
         (false, Some(peer)) => {
-            let turn_off = detours.iter().map(|address| format!("setpci -s {address} ECAP_ACS+6.w=0000"));
-            Finding::warn(format!(
-                "{} sends everything up to the root: what goes between a card and {peer} takes the long way",
+            let finding = Finding::warn(format!(
+                "{} redirects traffic between a card and {peer} to the root complex, which lowers the rate",
                 detours.join(", ")
-            ))
+            ));
             // ACS isolates a virtual machine's card from the memory of others.
-            .fix_in(
-                "where no virtual machine has a card, until the next boot",
-                turn_off.collect::<Vec<_>>().join("; "),
-            )
-            .fix_in("where no virtual machine has a card, for good", "switch ACS off in the BIOS")
+            let turn_off =
+                Fix::new("until the next boot, if no virtual machine has a card: switch the redirection off");
+            let turn_off = detours
+                .iter()
+                .fold(turn_off, |fix, address| fix.run(format!("setpci -s {address} ECAP_ACS+6.w=0000")));
+            finding
+                .fix(turn_off)
+                .fix("permanently, if no virtual machine has a card: switch ACS off in the BIOS")
         }
     };
     finding.read(CAPABILITY).into()

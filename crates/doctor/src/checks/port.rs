@@ -1,17 +1,15 @@
 //! Checks the ports: their state, rate and MTU.
 
-use super::cards::no_device;
+use super::cards::{NO_DEVICE, no_device};
 use super::wire::{Wire, WiredPort, each_port, is_anothers, net_device, pci_address, wire};
-use crate::finding::{Answer, Finding};
+use crate::finding::{Answer, Finding, Fix};
 use crate::pack::{Pack, Port};
-
-const NO_PORTS: &str = "there is no RDMA device";
 
 /// Checks whether each port is active.
 pub(super) fn port(pack: &Pack) -> Answer {
     match pack.ports() {
         ports if ports.is_empty() => no_device(pack),
-        ports => Answer::of_each(ports, NO_PORTS, |port| state(pack, &port).of(port.words())),
+        ports => Answer::of_each(ports, NO_DEVICE, |port| state(pack, &port).of(port.words())),
     }
 }
 
@@ -25,7 +23,7 @@ fn state(pack: &Pack, port: &Port) -> Finding {
         Ok(text) => words_of(text),
         Err(missing) => return Finding::unread(&path, &missing),
     };
-    let physical = pack.text(&port.path("phys_state")).map_or("physical state not told", words_of);
+    let physical = pack.text(&port.path("phys_state")).map_or("physical state not reported", words_of);
     let found = format!("{state}, {physical}, {}", wire.name());
     let finding = if state == "ACTIVE" { Finding::pass(found) } else { Finding::fail(found) };
     let finding = finding.read(path).read(port.path("phys_state")).read(port.path("link_layer"));
@@ -44,27 +42,31 @@ fn why_down(
     let mut tell = |words: &str| finding.found = format!("{}: {words}", finding.found);
     match (wire, state, physical) {
         (Wire::InfiniBand, "INIT" | "ARMED", _) => {
-            tell("the cable is well, and no subnet manager has set the port up");
-            finding
-                .fix("systemctl start opensm, on one host of the subnet, or the subnet manager of the switch")
+            tell("the cable works, but no subnet manager has configured the port");
+            finding.fix(start_subnet_manager())
         }
         (Wire::InfiniBand, _, "Disabled") => {
-            tell("the port was switched off");
+            tell("the port is disabled");
             let Port { device, number } = port;
-            finding.fix(format!("ibportstate -C {device} -P {number} -D 0 {number} enable"))
+            finding.fix(
+                Fix::new("enable the port")
+                    .run(format!("ibportstate -C {device} -P {number} -D 0 {number} enable")),
+            )
         }
         (Wire::InfiniBand, ..) => {
             tell("no signal from the other end");
             // The tool accepts either name.
             let card = pci_address(pack, port.device).unwrap_or(port.device);
-            finding.fix(format!(
-                "check the cable, its transceivers, and the switch's port: mlxlink -d {card} -m tells more"
-            ))
+            finding.fix(
+                Fix::new("check the cable, its transceivers and the switch port; this shows the state of the cable")
+                    .run(format!("mlxlink -d {card} -m")),
+            )
         }
         (Wire::Roce | Wire::SoftRoce | Wire::Iwarp, ..) => ethernet_down(pack, port, wire, physical, finding),
-        (Wire::Unspecified, ..) => {
-            finding.fix("stop and start the instance; then its dmesg tells what the driver says")
-        }
+        (Wire::Unspecified, ..) => finding.fix(
+            Fix::new("stop and start the instance, then read the driver's messages in the kernel log")
+                .run("dmesg | tail -n 30"),
+        ),
     }
 }
 
@@ -79,26 +81,35 @@ fn ethernet_down(pack: &Pack, port: &Port, wire: Wire, physical: &str, mut findi
         (Wire::SoftRoce, "Disabled") => Some(false),
         _ => is_up(pack, net),
     };
-    let switch_on = format!("ip link set {net} up");
-    let look = match wire {
-        Wire::SoftRoce => format!("check what {net} is connected to: ip -d link show {net}"),
-        _ => format!("check the cable, its transceivers, and the switch's port: ethtool {net}"),
+    let switch_on = Fix::new(format!("set {net} up")).run(format!("ip link set {net} up"));
+    let look = |lead: &str| match wire {
+        Wire::SoftRoce => {
+            Fix::new(format!("{lead}check what {net} is connected to")).run(format!("ip -d link show {net}"))
+        }
+        _ => Fix::new(format!("{lead}check the cable, its transceivers and the switch port"))
+            .run(format!("ethtool {net}")),
     };
     match is_up {
         Some(false) => {
-            tell("was switched off");
+            tell("is down");
             finding.fix(switch_on)
         }
         Some(true) => {
-            tell("is up, and hears nothing from the other end");
-            finding.fix(look)
+            tell("is up, but has no carrier");
+            finding.fix(look(""))
         }
         None => {
-            tell("is down, or hears nothing from the other end");
-            finding.fix(switch_on).fix(format!("if it stays down, {look}"))
+            tell("is down, or has no carrier");
+            finding.fix(switch_on).fix(look("if it stays down, "))
         }
     }
     .read("getifaddrs")
+}
+
+/// Returns the fix for an InfiniBand subnet without a subnet manager.
+pub(super) fn start_subnet_manager() -> Fix {
+    Fix::new("start a subnet manager on the switch, or on one host of the subnet")
+        .run("systemctl start opensm")
 }
 
 /// Returns whether a net device is up, or `None` if that is not known.
@@ -120,7 +131,7 @@ pub(super) fn rate(pack: &Pack) -> Answer {
         let compared = same.filter(|port| is_active(pack, port) && !is_anothers(pack, port));
         compared.filter_map(|port| Rate::of(pack.text(&port.path("rate")).ok()?)).map(|rate| rate.gbits).max()
     };
-    each_port(pack, |_| true, NO_PORTS, |it| rate_of(pack, it, fastest(it.wire)))
+    each_port(pack, |_| true, NO_DEVICE, |it| rate_of(pack, it, fastest(it.wire)))
 }
 
 fn is_active(pack: &Pack, port: &Port) -> bool {
@@ -134,26 +145,27 @@ fn rate_of(pack: &Pack, it: &WiredPort, fastest: Option<u64>) -> Finding {
         Err(missing) => return Finding::unread(&path, &missing),
     };
     let Some(rate) = Rate::of(text) else {
-        return Finding::unknown(format!("\"{text}\" is no rate")).read(path);
+        return Finding::unknown(format!("cannot parse the rate \"{text}\"")).read(path);
     };
     let finding = match (it.wire, fastest) {
         (Wire::SoftRoce, _) => {
-            Finding::pass(format!("{text} by name: Soft-RoCE is as fast as its net device and a core are"))
+            Finding::pass(format!("{text}, nominal: the net device and the CPU limit Soft-RoCE"))
         }
         _ if !is_active(pack, &it.port) => {
-            Finding::unknown(format!("{text}: the port is not active, so this is no rate yet"))
+            Finding::unknown(format!("the port is not active; its rate of {text} is not valid"))
         }
-        (Wire::InfiniBand, _) if rate.lanes == 1 => Finding::warn(format!("{text}: one lane of four works"))
-            .fix("seat the cable anew at both ends; if one lane stays, replace the cable"),
+        (Wire::InfiniBand, _) if rate.lanes == 1 => Finding::warn(format!("{text}: 1 of 4 lanes works"))
+            .fix("reseat the cable at both ends; if the link still has 1 lane, replace the cable"),
         (Wire::InfiniBand, _) if rate.gbits <= SDR_GBITS => {
-            Finding::warn(format!("{text}: both ends have fallen back to the slowest speed there is"))
+            Finding::warn(format!("{text}: both ends have fallen back to the lowest speed"))
                 .fix("replace the cable, and compare the firmware of the card and of the switch")
         }
         (_, Some(fastest)) if rate.gbits < fastest => {
             let net = net_device(pack, &it.port);
-            Finding::warn(format!("{text}, and another port of this host has {fastest} Gb/sec")).fix(format!(
-                "see what both ends offer: ethtool {net}; check the cable and the switch's port"
-            ))
+            Finding::warn(format!("{text}, but another port of this host has {fastest} Gb/sec")).fix(
+                Fix::new("check the cable and the switch port; this shows the speeds that both ends support")
+                    .run(format!("ethtool {net}")),
+            )
         }
         _ => Finding::pass(text),
     };
@@ -180,7 +192,7 @@ impl Rate {
 
 /// Checks the MTU of each port against that of its net device.
 pub(super) fn mtu(pack: &Pack) -> Answer {
-    each_port(pack, |_| true, NO_PORTS, |it| mtu_of(pack, it))
+    each_port(pack, |_| true, NO_DEVICE, |it| mtu_of(pack, it))
 }
 
 /// The upper bound of the RoCE headers, as the kernel counts it: GRH, UDP, BTH, XRC, atomic and
@@ -199,9 +211,12 @@ fn mtu_of(pack: &Pack, it: &WiredPort) -> Finding {
             _ if active >= max => Finding::pass(found).read(QUERY),
             Wire::InfiniBand => infiniband_mtu(&it.port, &found).read(QUERY),
             Wire::Iwarp => Finding::warn(found)
-                .fix(format!("ip link set {} mtu 9000; on the peer, too", net_device(pack, &it.port)))
+                .fix(
+                    Fix::new("raise the MTU of the net device, on the peer and on switches too")
+                        .run(format!("ip link set {} mtu 9000", net_device(pack, &it.port))),
+                )
                 .read(QUERY),
-            _ => Finding::warn(found).fix("update the device's driver, which decides").read(QUERY),
+            _ => Finding::warn(found).fix("update the device's driver, which sets the MTU").read(QUERY),
         };
     }
     let net = net_device(pack, &it.port);
@@ -210,21 +225,28 @@ fn mtu_of(pack: &Pack, it: &WiredPort) -> Finding {
         Ok(mtu) => mtu,
         Err(missing) => return Finding::unread(&path, &missing),
     };
-    let found = format!("{active} bytes of {max}; {net} lets {net_mtu} through");
+    let found = format!("{active} bytes of {max}; the MTU of {net} is {net_mtu} bytes");
     // A net device MTU of 4200 is enough for the largest packets; 9000 is the customary value.
     let enlarge = |finding: Finding| {
-        let here = finding.fix(format!("ip link set {net} mtu 9000"));
-        here.fix_in("peer, switch", "the same, or more: what is between must let it through")
+        finding
+            .fix(Fix::new(format!("raise the MTU of {net}")).run(format!("ip link set {net} mtu 9000")))
+            .fix(Fix::new("set the same MTU or a larger one").at("peers and switches"))
     };
     let finding = if active.saturating_add(ROCE_HEADERS_BYTES) > net_mtu {
-        enlarge(Finding::fail(format!("{found}: packets are larger than what it lets through")))
+        enlarge(Finding::fail(format!("{found}, which is too small for the packets of the port")))
     } else if active >= max {
         Finding::pass(found)
     } else if max.saturating_add(ROCE_HEADERS_BYTES) > net_mtu {
-        enlarge(Finding::warn(format!("{found}: {max} need 4200")))
+        enlarge(Finding::warn(format!(
+            "{found}; packets of {max} bytes need {}",
+            max.saturating_add(ROCE_HEADERS_BYTES)
+        )))
     } else {
-        Finding::warn(format!("{found}: the port has not followed its net device"))
-            .fix_in("while nothing uses it", format!("ip link set {net} down; ip link set {net} up"))
+        Finding::warn(format!("{found}, but the port still uses the smaller MTU")).fix(
+            Fix::new("set the net device down and up while nothing uses it")
+                .run(format!("ip link set {net} down"))
+                .run(format!("ip link set {net} up")),
+        )
     };
     finding.read(QUERY).read(path)
 }
@@ -235,11 +257,15 @@ fn mtu_of(pack: &Pack, it: &WiredPort) -> Finding {
 /// partitions.conf is that of multicast groups.
 fn infiniband_mtu(port: &Port, found: &str) -> Finding {
     let Port { device, number } = port;
-    Finding::warn(format!("{found}: the other end of the cable takes no more, or was told to"))
-        .fix(format!(
-            "compare MtuCap of both ends: smpquery -C {device} -P {number} -D portinfo 0 {number}; and the switch's port"
-        ))
-        .fix_in("on the switch", "raise the MTU of its port, and take the link down and up: its traffic stops meanwhile")
+    Finding::warn(format!("{found}: the other end of the cable supports no more, or is configured so"))
+        .fix(
+            Fix::new("compare MtuCap of this port and of the switch port")
+                .run(format!("smpquery -C {device} -P {number} -D portinfo 0 {number}")),
+        )
+        .fix(
+            Fix::new("raise the MTU of the port, and restart the link: this interrupts its traffic")
+                .at("switch"),
+        )
 }
 
 /// Returns the active and the largest MTU of a port.
@@ -249,9 +275,9 @@ fn verbs_mtus(pack: &Pack, port: &Port) -> Result<(u64, u64), String> {
     if let Some(error) = &device.error {
         return Err(format!("the device could not be opened: {error}"));
     }
-    let port = device.ports.get(port.number).ok_or("libibverbs does not tell of the port")?;
+    let port = device.ports.get(port.number).ok_or("libibverbs does not report the port")?;
     match (port.active_mtu_bytes, port.max_mtu_bytes) {
         (Some(active), Some(max)) => Ok((active.into(), max.into())),
-        _ => Err("libibverbs does not tell the MTU".to_owned()),
+        _ => Err("libibverbs does not report the MTU".to_owned()),
     }
 }

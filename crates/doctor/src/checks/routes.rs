@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use super::wire::{net_devices, or_hidden, wire};
-use crate::finding::{Answer, Finding};
+use crate::finding::{Answer, Finding, Fix};
 use crate::pack::{Missing, Pack};
 
 const ROUTES: &str = "/proc/net/route";
@@ -22,7 +22,7 @@ pub(super) fn routes(pack: &Pack) -> Answer {
         }
     }
     if names.len() < 2 {
-        let why_none = "there are no two net devices of RoCE ports".to_owned();
+        let why_none = "fewer than two net devices of RoCE ports".to_owned();
         return or_hidden(pack, Answer::DoesNotApply(why_none));
     }
     let table = match pack.text(ROUTES) {
@@ -37,7 +37,7 @@ pub(super) fn routes(pack: &Pack) -> Answer {
         names.dedup();
         names.len() > 1
     });
-    let why_none = format!("{} are in subnets of their own", list(&names));
+    let why_none = format!("{} are in different subnets", list(&names));
     let findings = by_subnet.into_iter().flat_map(|(subnet, names)| shared(pack, subnet, &names));
     match Answer::of_each(findings, &why_none, |finding| finding) {
         Answer::DoesNotApply(found) => Finding::pass(found).read(ROUTES).into(),
@@ -70,19 +70,19 @@ const SETTINGS: &[Setting] = &[
         name: "rp_filter",
         is_well: |value| value != 1,
         wanted: "2",
-        otherwise: "strict: what comes in by the other one is dropped",
+        otherwise: " (strict): packets that arrive on the other one are dropped",
     },
     Setting {
         name: "arp_ignore",
         is_well: |value| value >= 1,
         wanted: "1",
-        otherwise: "so one answers for the other's address (ARP flux)",
+        otherwise: ", so each answers ARP requests for the other's address (ARP flux)",
     },
     Setting {
         name: "arp_announce",
         is_well: |value| value >= 1,
         wanted: "2",
-        otherwise: "so one tells the other's address to the neighbours (ARP flux)",
+        otherwise: ", so each announces the other's address (ARP flux)",
     },
 ];
 
@@ -100,7 +100,8 @@ fn shared(pack: &Pack, (address, bits): (Ipv4Addr, u32), names: &[&str]) -> Vec<
         }
     }
     if findings.is_empty() {
-        findings.push(Finding::pass(format!("{subnet}, and each answers for itself")));
+        findings
+            .push(Finding::pass(format!("{subnet}; rp_filter, arp_ignore and arp_announce keep them apart")));
     }
     let read = |finding: Finding| {
         let places = SETTINGS.iter().map(|it| format!("/proc/sys/net/ipv4/conf/*/{}", it.name));
@@ -141,10 +142,14 @@ fn fault(
     let keys = wrong.values().flatten().map(|net| format!("net/ipv4/conf/{net}/{name}={wanted}"));
     let keys = keys.collect::<Vec<_>>().join(" ");
     (!wrong.is_empty()).then(|| {
-        Finding::warn(format!("{subnet}: {}, {otherwise}", values.join("; ")))
-            .fix(format!("sysctl -w {keys}"))
-            .fix_in("at boot", format!("/etc/sysctl.d/90-rdma.conf, one a line: {keys}"))
-            .fix("or give each net device a subnet of its own")
+        Finding::warn(format!("{subnet}: {}{otherwise}", values.join("; ")))
+            .fix(Fix::new(format!("set {name} to {wanted}")).run(format!("sysctl -w {keys}")))
+            .fix(
+                Fix::new("set it")
+                    .at("at boot")
+                    .run(format!("printf '%s\\n' {keys} > /etc/sysctl.d/90-rdma-{name}.conf")),
+            )
+            .fix("give each net device a subnet of its own")
     })
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use farreach_verbs::system::{KernelDevice, KernelSupport, NodeAccess};
 
 use super::cards::{NO_DEVICE, has_rdma, hidden, is_efa_only, is_loaded, loads, no_device};
-use crate::finding::{Answer, Finding};
+use crate::finding::{Answer, Finding, Fix};
 use crate::pack::{Missing, Pack};
 use crate::survey;
 
@@ -16,7 +16,7 @@ pub(super) fn kernel(pack: &Pack) -> Answer {
     const NETLINK: &str = "socket(AF_NETLINK, NETLINK_RDMA)";
     let devices = pack.devices();
     if !devices.is_empty() {
-        let found = format!("the kernel's RDMA devices: {}", devices.join(", "));
+        let found = format!("RDMA devices: {}", devices.join(", "));
         return Finding::pass(found).read("/sys/class/infiniband").into();
     }
     if let Some(hidden) = hidden(pack) {
@@ -26,44 +26,50 @@ pub(super) fn kernel(pack: &Pack) -> Answer {
     match (survey::kernel(pack).support, pack.probes().rdma_netlink.get()) {
         (KernelSupport::Present, _) if listed.as_ref().is_ok_and(|names| !names.is_empty()) => {
             Finding::unknown(format!(
-                "libibverbs lists {}, and /sys/class/infiniband shows no device: it may not be mounted here",
+                "libibverbs lists {}, but /sys/class/infiniband is empty: /sys may not be mounted",
                 listed.unwrap_or_default().join(", ")
             ))
             .read("/sys/class/infiniband")
             .into()
         }
-        (KernelSupport::Present, _) => Finding::pass(
-            "the kernel speaks RDMA, and has no device; to try it without a card: rdma link add rxe0 type rxe netdev \
-             NETDEV",
-        )
-        .read(NETLINK)
-        .into(),
+        (KernelSupport::Present, _) => Finding::pass("the kernel supports RDMA, but has no RDMA device")
+            .fix(
+                Fix::new("to try RDMA without a card, create a Soft-RoCE device")
+                    .run("rdma link add rxe0 type rxe netdev NETDEV"),
+            )
+            .read(NETLINK)
+            .into(),
         (support, Ok(_)) => without_kernel_support(pack, support).read(NETLINK).into(),
         (_, Err(reason)) => Finding::unknown(reason).read(NETLINK).into(),
     }
 }
 
+/// Makes the finding for a kernel without RDMA support.
+///
+/// It fails only if a card needs the support. A host without RDMA hardware works as it is: it can
+/// use tcp.
 fn without_kernel_support(pack: &Pack, support: KernelSupport) -> Finding {
     const NOT_BUILT: &str = "boot a kernel that is built with CONFIG_INFINIBAND, or install its modules (Debian, Ubuntu: \
                              the full kernel package, not the cloud one)";
-    const TCP: &str = "tcp needs none of this: farreach ping -d tcp PEER";
+    let problem = |found: String| match has_rdma(pack) {
+        true => Finding::fail(found),
+        false => Finding::warn(format!("{found}; without an RDMA card, only tcp can be used")),
+    };
     let release = pack.text("/proc/sys/kernel/osrelease").unwrap_or("of this host");
     let folder = format!("/lib/modules/{release}/kernel/drivers/infiniband/core");
     match support {
         KernelSupport::NotLoaded => {
-            return loads(
-                Finding::fail("the kernel's RDMA modules are not loaded").read(folder),
-                "ib_uverbs",
-            );
+            let found = "the kernel's RDMA modules are not loaded".to_owned();
+            return loads(problem(found).read(folder), "ib_uverbs");
         }
         KernelSupport::NotBuilt => {
             let found =
-                format!("the kernel {release} has no RDMA support, and no modules for it are in {folder}");
-            Finding::fail(found).read(folder).fix(NOT_BUILT)
+                format!("the kernel {release} has no RDMA support, and no RDMA modules are in {folder}");
+            problem(found).read(folder).fix(NOT_BUILT)
         }
-        _ => loads(Finding::fail("the kernel has no RDMA support"), "ib_uverbs").fix(NOT_BUILT),
+        _ => loads(problem("the kernel has no RDMA support".to_owned()), "ib_uverbs").fix(NOT_BUILT),
     }
-    .fix_in("without RDMA", TCP)
+    .fix(Fix::new("use tcp, which needs no RDMA").run("farreach ping -d tcp PEER"))
 }
 
 /// Checks whether user space can reach the devices and the connection manager.
@@ -74,7 +80,7 @@ pub(super) fn modules(pack: &Pack) -> Answer {
         return Answer::DoesNotApply(NO_DEVICE.to_owned());
     }
     let user_verbs = module(pack, "ib_uverbs", "/sys/class/infiniband_verbs/abi_version", |found| {
-        Finding::fail(format!("{found}: no program gets at an RDMA device"))
+        Finding::fail(format!("{found}: no program can use an RDMA device"))
     });
     // EFA has no connection manager, so rdma_ucm is not needed.
     if is_efa_only(pack) {
@@ -82,7 +88,7 @@ pub(super) fn modules(pack: &Pack) -> Answer {
     }
     let connection_manager = module(pack, "rdma_ucm", "/sys/class/misc/rdma_cm/dev", |found| {
         Finding::warn(format!(
-            "{found}: programs that meet by rdma_cm (rping, NFS, iSER, many others) cannot; farreach does without"
+            "{found}: programs that connect with rdma_cm (rping, NFS, iSER and others) do not work; farreach does not need it"
         ))
     });
     Answer::Findings(vec![user_verbs, connection_manager])
@@ -92,9 +98,9 @@ pub(super) fn modules(pack: &Pack) -> Answer {
 fn module(pack: &Pack, name: &str, offers: &str, absent: impl Fn(String) -> Finding) -> Finding {
     let state = format!("/sys/module/{name}/initstate");
     match (pack.text(offers), is_loaded(pack, name)) {
-        (Ok(_), _) => Finding::pass("works").read(offers),
+        (Ok(_), _) => Finding::pass("loaded or built in").read(offers),
         (Err(Missing::Absent), Ok(is_loaded)) => {
-            let found = if is_loaded { "loaded, and offers nothing" } else { "not loaded" };
+            let found = if is_loaded { "loaded, but its device file is missing" } else { "not loaded" };
             loads(absent(found.to_owned()), name).read(state)
         }
         (Err(Missing::Absent), Err(missing)) => Finding::unread(&state, &missing),
@@ -109,7 +115,7 @@ pub(super) fn nodes(pack: &Pack) -> Answer {
         return no_device(pack);
     }
     if pack.text(&format!("{VERBS}/abi_version")) == Err(Missing::Absent) {
-        return Answer::DoesNotApply("ib_uverbs is not loaded, and makes them".to_owned());
+        return Answer::DoesNotApply("ib_uverbs, which creates the nodes, is not loaded".to_owned());
     }
     let opened = match pack.probes().nodes.get() {
         Ok(opened) => opened,
@@ -130,10 +136,14 @@ fn device_finding(opened: &BTreeMap<String, Option<String>>, device: &KernelDevi
         (None, NodeAccess::Unknown { path, reason }) => {
             Finding::unknown(reason.as_str()).read(path.display().to_string())
         }
-        (None, _) => Finding::fail("the kernel offers user space no node for it")
+        (None, _) => Finding::fail("the kernel has no device node for it")
             .read(VERBS)
-            .fix("dmesg | grep -i uverbs: the kernel tells why")
-            .fix_in("container", "mount the host's /sys, which tells of it"),
+            .fix(Fix::new("read the messages of uverbs in the kernel log").run("dmesg | grep -i uverbs"))
+            .fix(
+                Fix::new("mount the host's /sys, which lists the node")
+                    .at("container")
+                    .run("docker run -v /sys:/sys:ro IMAGE"),
+            ),
     }
 }
 
@@ -155,42 +165,70 @@ fn node_finding(
 ) -> Finding {
     let path = format!("/dev/infiniband/{node}");
     match opened.get(node) {
-        Some(None) => Finding::pass(format!("{path} opens")),
-        Some(Some(error)) if error.contains("EPERM") => denied_by_group(problem(format!(
-            "{path} does not open: {error}: no matter of its owner, but of the devices that this control group may use"
-        )), &path),
-        Some(Some(error)) => denied_by_mode(problem(format!("{path} does not open: {error}")), &path, node),
+        Some(None) => Finding::pass(format!("{path} can be opened")),
+        Some(Some(error)) if error.contains("EPERM") => denied_by_group(
+            problem(format!("cannot open {path}: {error}; the control group does not allow this device")),
+            &path,
+        ),
+        Some(Some(error)) => denied_by_mode(problem(format!("cannot open {path}: {error}")), &path, node),
         None => problem(format!("{path} does not exist"))
-            .fix("udevadm trigger --action=add --subsystem-match=infiniband_verbs --subsystem-match=misc")
-            .fix_in("container", format!("docker run --device={path} (or all: --device=/dev/infiniband)"))
-            .fix_in("Kubernetes", "ask for the resource of the RDMA or EFA device plugin, such as vpc.amazonaws.com/efa: 1"),
+            .fix(Fix::new("let udev create the nodes again").run(
+                "udevadm trigger --action=add --subsystem-match=infiniband_verbs --subsystem-match=misc",
+            ))
+            .fix(
+                Fix::new("start the container with the devices")
+                    .at("container")
+                    .run("docker run --device=/dev/infiniband IMAGE"),
+            )
+            .fix(device_plugin()),
     }
     .read(path.as_str())
 }
 
+fn device_plugin() -> Fix {
+    Fix::new("request the resource of the RDMA or EFA device plugin, such as this one, in resources.limits")
+        .at("Kubernetes")
+        .run("vpc.amazonaws.com/efa: 1")
+}
+
 fn denied_by_group(finding: Finding, path: &str) -> Finding {
     finding
-        .fix_in(
-            "container",
-            format!("docker run --device={path}; a bind mount of /dev/infiniband alone is not enough"),
+        .fix(
+            Fix::new(
+                "start the container with the device; a bind mount of /dev/infiniband alone is not enough",
+            )
+            .at("container")
+            .run(format!("docker run --device={path} IMAGE")),
         )
-        .fix_in(
-            "Kubernetes",
-            "ask for the resource of the RDMA or EFA device plugin, such as vpc.amazonaws.com/efa: 1",
+        .fix(device_plugin())
+        .fix(
+            Fix::new("add this line to the section [Service] of the unit, and restart it")
+                .at("systemd")
+                .run(format!("DeviceAllow={path} rw")),
         )
-        .fix_in("systemd", format!("DeviceAllow={path} rw"))
 }
 
 fn denied_by_mode(finding: Finding, path: &str, node: &str) -> Finding {
+    const RULES: &str = "/etc/udev/rules.d/99-rdma.rules";
     let kernel = if node == "rdma_cm" { "rdma_cm" } else { "uverbs*" };
     finding
-        .fix(format!("chmod 666 {path}"))
-        .fix_in("at boot", format!("/etc/udev/rules.d/99-rdma.rules: KERNEL==\"{kernel}\", MODE=\"0666\""))
-        .fix_in(
-            "for a group",
-            format!("/etc/udev/rules.d/99-rdma.rules: KERNEL==\"{kernel}\", GROUP=\"rdma\", MODE=\"0660\"; usermod -aG rdma USER"),
+        .fix(Fix::new("allow all users to open it, until the next boot").run(format!("chmod 666 {path}")))
+        .fix(
+            Fix::new("allow all users to open it")
+                .at("at boot")
+                .run(format!("echo 'KERNEL==\"{kernel}\", MODE=\"0666\"' >> {RULES}")),
         )
-        .fix_in("container", "run as a user that may open it on the host, or --group-add its group")
+        .fix(
+            Fix::new("allow one group to open it, and add users to the group")
+                .at("at boot")
+                .run(format!("echo 'KERNEL==\"{kernel}\", GROUP=\"rdma\", MODE=\"0660\"' >> {RULES}"))
+                .run("usermod -aG rdma USER"),
+        )
+        .fix(
+            Fix::new("add the group that owns the node on the host")
+                .at("container")
+                .run("docker run --group-add GROUP IMAGE"),
+        )
 }
 
 /// Checks whether the devices are in this network namespace.
@@ -206,15 +244,27 @@ pub(super) fn namespaces(pack: &Pack) -> Answer {
     let finding = match pack.probes().rdma_namespaces.get().map(String::as_str) {
         Ok("shared") => Finding::pass("shared: every network namespace has all RDMA devices"),
         Ok("exclusive") if devices.is_empty() => Finding::fail(
-            "exclusive: each network namespace has its own RDMA devices, and this one has none; there is a card",
+            "exclusive: each network namespace has its own RDMA devices; this one has none, although the host has a \
+             card",
         )
-        .fix_in("container", "on its host: rdma dev set DEVICE netns NAMESPACE (`rdma dev` tells the names)")
-        .fix_in("for all", "rdma system set netns shared, while there is no other network namespace")
-        .fix_in("at boot", "/etc/modprobe.d/rdma.conf: options ib_core netns_mode=1"),
+        .fix(
+            Fix::new("move the device to the container's namespace, on the host; rdma dev lists the devices")
+                .at("container")
+                .run("rdma dev set DEVICE netns NAMESPACE"),
+        )
+        .fix(
+            Fix::new("share all devices, while no other network namespace exists")
+                .run("rdma system set netns shared"),
+        )
+        .fix(
+            Fix::new("share all devices")
+                .at("at boot")
+                .run("echo options ib_core netns_mode=1 > /etc/modprobe.d/rdma.conf"),
+        ),
         Ok("exclusive") => {
             Finding::pass(format!("exclusive: this network namespace has {}", devices.join(", ")))
         }
-        Ok(other) => Finding::unknown(format!("\"{other}\" is no mode that this farreach knows")),
+        Ok(other) => Finding::unknown(format!("the mode \"{other}\" is not known to this farreach")),
         Err(reason) => Finding::unknown(reason),
     };
     finding.read(SOURCE).into()
@@ -235,7 +285,7 @@ pub(super) fn gpu(pack: &Pack) -> Answer {
         findings.push(amd(pack).of("AMD"));
     }
     if findings.is_empty() {
-        return Answer::DoesNotApply("there is no driver of a GPU".to_owned());
+        return Answer::DoesNotApply("no GPU driver".to_owned());
     }
     Answer::Findings(findings)
 }
@@ -244,34 +294,40 @@ fn nvidia(pack: &Pack) -> Finding {
     const VERSION: &str = "/proc/driver/nvidia/version";
     for place in ["/sys/module/nvidia_peermem/initstate", "/sys/kernel/mm/memory_peers/nv_mem/version"] {
         match pack.text(place) {
-            Ok(_) => return Finding::pass("cards reach its memory, by nvidia_peermem").read(place),
+            Ok(_) => {
+                return Finding::pass("RDMA cards can access GPU memory, through nvidia_peermem").read(place);
+            }
             Err(Missing::Absent) => {}
             Err(missing) => return Finding::unread(place, &missing),
         }
     }
     let is_open = pack.text(VERSION).is_ok_and(|version| version.contains("Open Kernel Module"));
     match takes_dma_buf(pack) {
-        Ok(true) if is_open => Finding::pass("cards reach its memory, by dma-buf").read(VERSION),
+        Ok(true) if is_open => {
+            Finding::pass("RDMA cards can access GPU memory, through dma-buf").read(VERSION)
+        }
         Err(finding) if is_open => finding,
-        _ => loads(
-            Finding::warn("cards cannot reach its memory: every byte goes through the host's"),
-            "nvidia_peermem",
-        )
-        .read("/sys/module/nvidia_peermem/initstate")
-        .fix_in("without it", "NVIDIA's open kernel modules and a kernel of 5.12 or newer: dma-buf"),
+        _ => loads(Finding::warn(NO_GPU_ACCESS), "nvidia_peermem")
+            .read("/sys/module/nvidia_peermem/initstate")
+            .fix(
+                "without nvidia_peermem: use NVIDIA's open kernel modules and Linux 5.12 or newer (dma-buf)",
+            ),
     }
 }
+
+const NO_GPU_ACCESS: &str = "RDMA cards cannot access GPU memory: all data is copied through host memory";
 
 fn amd(pack: &Pack) -> Finding {
     const PEERS: &str = "/sys/kernel/mm/memory_peers/amdkfd/version";
     if pack.text(PEERS).is_ok() {
-        return Finding::pass("cards reach its memory, by amdkfd").read(PEERS);
+        return Finding::pass("RDMA cards can access GPU memory, through amdkfd").read(PEERS);
     }
     match takes_dma_buf(pack) {
-        Ok(true) => Finding::pass("cards reach its memory, by dma-buf").read("/proc/sys/kernel/osrelease"),
-        Ok(false) => Finding::warn("cards cannot reach its memory: every byte goes through the host's")
+        Ok(true) => Finding::pass("RDMA cards can access GPU memory, through dma-buf")
+            .read("/proc/sys/kernel/osrelease"),
+        Ok(false) => Finding::warn(NO_GPU_ACCESS)
             .read("/proc/sys/kernel/osrelease")
-            .fix("boot a kernel of 5.12 or newer: it takes dma-buf"),
+            .fix("boot Linux 5.12 or newer, which supports dma-buf"),
         Err(finding) => finding,
     }
 }
@@ -283,6 +339,6 @@ fn takes_dma_buf(pack: &Pack) -> Result<bool, Finding> {
     let mut numbers = release.split(['.', '-']).map(|part| part.parse::<u32>());
     match (numbers.next(), numbers.next()) {
         (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor) >= (5, 12)),
-        _ => Err(Finding::unknown(format!("\"{release}\" is no release of a kernel")).read(RELEASE)),
+        _ => Err(Finding::unknown(format!("cannot parse the kernel release \"{release}\"")).read(RELEASE)),
     }
 }

@@ -1,10 +1,11 @@
 //! Checks the LIDs and partition keys that a subnet manager assigns to InfiniBand ports.
 
+use super::port::start_subnet_manager;
 use super::wire::{Wire, each_port};
-use crate::finding::{Answer, Finding};
+use crate::finding::{Answer, Finding, Fix};
 use crate::pack::{Pack, Port};
 
-const NO_INFINIBAND: &str = "no port speaks InfiniBand";
+const NO_INFINIBAND: &str = "no InfiniBand port";
 
 /// Checks whether a subnet manager has assigned each port its LID.
 pub(super) fn manager(pack: &Pack) -> Answer {
@@ -20,9 +21,9 @@ fn manager_of(pack: &Pack, port: &Port) -> Finding {
     };
     let found = format!("LID {lid}, subnet manager at LID {sm_lid}");
     let finding = if lid == 0 || sm_lid == 0 {
-        Finding::fail(format!("{found}: 0 stands for none, so no packet finds its way"))
-            .fix("systemctl start opensm, on one host of the subnet, or the subnet manager of the switch")
-            .fix("see whether one answers: sminfo")
+        Finding::fail(format!("{found}: LID 0 means that none is assigned, so no packet can be routed"))
+            .fix(start_subnet_manager())
+            .fix(Fix::new("see whether a subnet manager answers").run("sminfo"))
     } else {
         Finding::pass(found)
     };
@@ -51,10 +52,16 @@ fn keys_of(pack: &Pack, port: &Port) -> Finding {
     let finding = if keys.iter().any(|key| key & FULL_MEMBER != 0) {
         Finding::pass(named)
     } else if keys.is_empty() {
-        Finding::unknown("its table of partition keys was not to be seen")
+        Finding::unknown("the table of partition keys could not be read")
     } else {
-        Finding::fail(format!("{named}: a limited member only, and two of those cannot talk to each other"))
-            .fix("opensm: in partitions.conf, Default=0x7fff, ipoib : ALL=full; then start it anew")
+        Finding::fail(format!(
+            "{named}: the port is only a limited member, and two limited members cannot communicate"
+        ))
+        .fix(
+            Fix::new("make the port a full member: put this line into partitions.conf, and restart opensm")
+                .at("opensm")
+                .run("Default=0x7fff, ipoib : ALL=full;"),
+        )
     };
     finding.read(folder)
 }

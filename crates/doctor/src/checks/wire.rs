@@ -30,7 +30,7 @@ impl Wire {
             Self::Roce => "RoCE",
             Self::SoftRoce => "Soft-RoCE",
             Self::Iwarp => "iWARP",
-            Self::Unspecified => "a wire of its own",
+            Self::Unspecified => "link layer unspecified",
         }
     }
 }

@@ -28,7 +28,7 @@ pub(super) fn read() -> Reading<BTreeMap<String, Acs>> {
         for bridge in place.ancestors().skip(1).filter(|folder| address(folder).is_some()) {
             let config = match fs::read(bridge.join("config")) {
                 Ok(config) if config.len() > CONFIG_PUBLIC => config,
-                Ok(_) => return unread(bridge, "only root may read it: run it as root"),
+                Ok(_) => return unread(bridge, "only root may read it: run farreach doctor as root"),
                 Err(error) => return unread(bridge, &error.to_string()),
             };
             found.extend(address(bridge).zip(services(&config)));

@@ -39,7 +39,9 @@ pub(super) fn read() -> Reading<BTreeMap<String, Dcb>> {
             // The driver has no DCB, or the net device is in another network namespace.
             Err(NetlinkError::Refused(Errno::OPNOTSUPP | Errno::NODEV)) => {}
             Err(error) => {
-                return Reading::Unread(format!("data centre bridging of {name}, asked by netlink: {error}"));
+                return Reading::Unread(format!(
+                    "cannot query data centre bridging of {name} over netlink: {error}"
+                ));
             }
         }
     }

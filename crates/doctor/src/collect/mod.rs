@@ -75,7 +75,9 @@ fn read(runner: &impl Runner) -> (BTreeMap<String, Entry>, Probes) {
 
 /// Returns what a thread has read, or `Unread` if it panicked.
 fn joined<T>(reading: thread::Result<Reading<T>>) -> Reading<T> {
-    reading.unwrap_or_else(|_| Reading::Unread("it panicked while it was read: tell the authors".to_owned()))
+    reading.unwrap_or_else(|_| {
+        Reading::Unread("a defect of farreach: it panicked while reading this; please report it".to_owned())
+    })
 }
 
 fn with_fork(verbs: Reading<Verbs>, system: Option<&rdma::System>) -> Reading<Verbs> {
@@ -93,5 +95,9 @@ fn interfaces() -> Reading<Vec<NetInterface>> {
         .map(|it| NetInterface { name: it.name.clone(), is_up: it.is_up, addresses: it.addresses.clone() })
         .collect();
     // Every network namespace has a loopback interface.
-    if all.is_empty() { Reading::Unread("getifaddrs(3) lists none".to_owned()) } else { Reading::Read(all) }
+    if all.is_empty() {
+        Reading::Unread("getifaddrs(3) lists no net device".to_owned())
+    } else {
+        Reading::Read(all)
+    }
 }

@@ -41,7 +41,7 @@ pub(super) enum NetlinkError {
     #[error("{}", errno_words(.0.raw_os_error()))]
     Refused(Errno),
     /// The answer is malformed.
-    #[error("the kernel's answer makes no sense: {0}")]
+    #[error("the kernel's answer cannot be parsed: {0}")]
     Nonsense(&'static str),
 }
 
@@ -97,10 +97,10 @@ fn message(kind: u16, want: Want, payload: &[u8]) -> Vec<u8> {
 /// Adds the answers in a part. Returns `true` if it was the last part.
 fn take(mut part: &[u8], answers: &mut Vec<Vec<u8>>) -> Result<bool, NetlinkError> {
     if part.is_empty() {
-        return Err(NetlinkError::Nonsense("it is empty"));
+        return Err(NetlinkError::Nonsense("empty"));
     }
     while !part.is_empty() {
-        let short = NetlinkError::Nonsense("a message is cut off");
+        let short = NetlinkError::Nonsense("a message is truncated");
         let (len, kind, flags) = (u32_at(part, 0), u16_at(part, 4), u16_at(part, 6));
         let (Some(len), Some(kind), Some(flags)) = (len, kind, flags) else { return Err(short) };
         let Some(body) = part.get(HEADER..len as usize) else { return Err(short) };
@@ -120,7 +120,7 @@ fn take(mut part: &[u8], answers: &mut Vec<Vec<u8>>) -> Result<bool, NetlinkErro
             return Ok(true);
         }
         if answers.len() > ANSWERS_MAX {
-            return Err(NetlinkError::Nonsense("it has no end"));
+            return Err(NetlinkError::Nonsense("the last message is missing"));
         }
         part = part.get(aligned(len as usize)..).unwrap_or_default();
     }

@@ -40,8 +40,7 @@ pub(super) struct System {
 pub(super) fn system() -> Result<System, String> {
     let answers = ask(RDMA, SYS_GET, Want::One, &[]).map_err(|error| reason(&error))?;
     answers.first().and_then(|answer| system_of(answer)).ok_or_else(|| {
-        "this kernel does not tell: it is older than Linux 5.2, in which namespaces have got a choice"
-            .to_owned()
+        "this kernel does not report it: it is older than Linux 5.2, which introduced the setting".to_owned()
     })
 }
 
@@ -73,7 +72,7 @@ fn reason(error: &NetlinkError) -> String {
         NetlinkError::Refused(Errno::PROTONOSUPPORT) => {
             "the kernel has no RDMA support, or its module ib_core is not loaded".to_owned()
         }
-        error => format!("the RDMA core, asked by netlink: {error}"),
+        error => format!("cannot query the RDMA core over netlink: {error}"),
     }
 }
 

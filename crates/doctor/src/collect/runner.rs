@@ -32,7 +32,7 @@ pub trait Runner: Sync {
 #[non_exhaustive]
 pub enum ProgramError {
     /// The program is not installed. Another program may serve instead.
-    #[error("it is not installed")]
+    #[error("not installed")]
     NotInstalled,
     /// The program could not be started, hung or failed. The message names it.
     #[error("{0}")]
@@ -56,10 +56,10 @@ impl Runner for InProcess {
     }
 
     fn transfers(&self) -> Reading<BTreeMap<String, Trial>> {
-        Reading::LeftOut("left out: no transfer was asked for".to_owned())
+        Reading::LeftOut("no transfer was requested".to_owned())
     }
 
     fn output(&self, program: &str, _args: &[&str]) -> Result<String, ProgramError> {
-        Err(ProgramError::Failed(format!("{program} was not asked: no program is started here")))
+        Err(ProgramError::Failed(format!("{program} was not run: this runner starts no programs")))
     }
 }

@@ -2,10 +2,10 @@
 
 use super::gids::unlike_gids;
 use super::judged::Judged;
-use super::names::Names;
+use super::names::{BOTH, Names};
 use super::readings::{Arrived, CardEnd, CardsTried, Cell, GidReading, Obstacle, Tried, Trouble};
 use super::suspects::with_suspects;
-use crate::finding::Finding;
+use crate::finding::{Finding, Fix};
 
 /// Detects link layers that differ, so that nothing can connect the two.
 pub(super) fn of_the_wire(cell: &Cell, tried: &CardsTried, names: &Names<'_>) -> Option<Judged> {
@@ -14,13 +14,18 @@ pub(super) fn of_the_wire(cell: &Cell, tried: &CardsTried, names: &Names<'_>) ->
         return None;
     }
     let found = format!(
-        "one is {here}, the other {there}: {} of this host and {} of {} never reach each other",
-        cell.local, cell.remote, names.peer
+        "{} of {} is {here}, and {} of {} is {there}: they cannot communicate",
+        cell.local, names.here, cell.remote, names.peer
     );
+    let set_type = |kind: &str, number: u8| {
+        Fix::new(format!("set a card that supports both link types to {kind}, and reboot its host"))
+            .run(format!("mlxconfig -d PCI_ADDRESS set LINK_TYPE_P1={number}"))
+    };
     let finding = Finding::fail(found)
-        .fix("join cards of the same kind of wire")
-        .fix("a card that speaks both is told which: mlxconfig -d PCI_ADDRESS set LINK_TYPE_P1=1 (InfiniBand) or 2 (Ethernet), and the host booted anew");
-    Some(Judged::fails(&format!("{here} here, {there} there"), finding).of_unlike_wires())
+        .fix("connect cards of the same link layer")
+        .fix(set_type("InfiniBand", 1))
+        .fix(set_type("Ethernet", 2));
+    Some(Judged::fails(&format!("{here} with {there}"), finding).of_unlike_wires())
 }
 
 /// Detects that the kernel of one side has no route to the other's address.
@@ -37,45 +42,73 @@ pub(super) fn of_the_way(tried: &CardsTried, names: &Names<'_>) -> Option<Judged
     let (own, other) = if is_here { (&tried.local, &tried.remote) } else { (&tried.remote, &tried.local) };
     let judged = match trouble.obstacle {
         Obstacle::GidFamilies => gid_families(tried, names),
-        Obstacle::NoRoute => no_route(own, other, &names.host(is_here), &trouble),
-        Obstacle::NoNeighbour => no_neighbour(own, other, &names.host(is_here), &trouble),
-        _ => no_net_device(own, &names.host(is_here), &trouble),
+        Obstacle::NoRoute => no_route(own, other, names, is_here, &trouble),
+        Obstacle::NoNeighbour => no_neighbour(own, other, names, is_here, &trouble),
+        _ => no_net_device(own, names, is_here, &trouble),
     };
     Some(judged.perhaps_apart())
 }
 
-fn no_route(own: &CardEnd, other: &CardEnd, host: &str, trouble: &Trouble) -> Judged {
+fn no_route(own: &CardEnd, other: &CardEnd, names: &Names<'_>, is_here: bool, trouble: &Trouble) -> Judged {
     let (address, from, dev) = (address(&other.gid), address(&own.gid), net_device(own));
-    let found = format!("{host} has no route from {from} ({dev}) to {address}");
-    let finding = Finding::fail(found).read(trouble.error.clone());
-    let look = format!("ip route get {address} from {from} oif {dev}");
-    let finding = finding
-        .fix_in(&format!("on {host}"), look)
-        .fix("give both net devices addresses of one subnet, or add the route: ip route add SUBNET via ROUTER dev NETDEV");
+    let found = format!("{} has no route from {from} ({dev}) to {address}", names.host(is_here));
+    let finding = Finding::fail(found)
+        .read(trouble.error.clone())
+        .fix(
+            names
+                .fix(is_here, "see which route the kernel finds")
+                .run(format!("ip route get {address} from {from} oif {dev}")),
+        )
+        .fix(Fix::new("give both net devices addresses of the same subnet").at(BOTH))
+        .fix(names.fix(is_here, "add a route").run(format!("ip route add SUBNET via ROUTER dev {dev}")));
     Judged::fails("no route", finding)
 }
 
-fn no_neighbour(own: &CardEnd, other: &CardEnd, host: &str, trouble: &Trouble) -> Judged {
+fn no_neighbour(
+    own: &CardEnd,
+    other: &CardEnd,
+    names: &Names<'_>,
+    is_here: bool,
+    trouble: &Trouble,
+) -> Judged {
     let (address, dev) = (address(&other.gid), net_device(own));
     let found = format!(
-        "{host} asks on {dev} for {address}, and nobody answers: it is in another VLAN or on another wire, down, or the subnet is wrong"
+        "{} gets no ARP or NDP answer from {address} on {dev}: the address is in another VLAN or network, its net \
+         device is down, or the subnet is wrong",
+        names.host(is_here)
     );
     let finding = Finding::fail(found)
         .read(trouble.error.clone())
-        .fix_in(&format!("on {host}"), format!("ping -c1 -I {dev} {address}; ip neigh show dev {dev}"))
-        .fix("give both net devices addresses of one subnet, and their switch ports the same VLAN");
+        .fix(
+            names
+                .fix(is_here, "see whether the neighbour answers")
+                .run(format!("ping -c1 -I {dev} {address}"))
+                .run(format!("ip neigh show dev {dev}")),
+        )
+        .fix(
+            Fix::new(
+                "give both net devices addresses of the same subnet, and their switch ports the same VLAN",
+            )
+            .at(BOTH),
+        );
     Judged::fails("no neighbour", finding)
 }
 
-fn no_net_device(own: &CardEnd, host: &str, trouble: &Trouble) -> Judged {
+fn no_net_device(own: &CardEnd, names: &Names<'_>, is_here: bool, trouble: &Trouble) -> Judged {
     let found = format!(
-        "GID {} {} of {host} has no net device that can be used: it is loopback, down, or in another network namespace",
-        own.gid.index, own.gid.gid
+        "GID {} ({}) of {} has no usable net device: it is loopback, down, or in another network namespace",
+        own.gid.index,
+        own.gid.gid,
+        names.host(is_here)
     );
     let finding = Finding::fail(found)
         .read(trouble.error.clone())
-        .fix_in(&format!("on {host}"), "choose another GID: farreach devices -v lists them, -x takes one")
-        .fix_in("container", "run it in the network namespace that the net device is in");
+        .fix(
+            names
+                .fix(is_here, "select another GID of this list with the option -x")
+                .run("farreach devices -v"),
+        )
+        .fix(Fix::new("run farreach in the network namespace of the net device").at("container"));
     Judged::fails("no net device", finding)
 }
 
@@ -90,7 +123,7 @@ pub(super) fn of_packet_size(tried: &CardsTried, names: &Names<'_>) -> Option<Ju
         matches!(tried.trouble().map(|it| it.obstacle), Some(Obstacle::Unanswered | Obstacle::Silent))
     };
     let (way, ways): (String, &[bool]) = match (is_lost(&tried.long_there), is_lost(&tried.long_back)) {
-        (true, true) => ("both ways".to_owned(), &[true, false]),
+        (true, true) => ("in both directions".to_owned(), &[true, false]),
         (true, false) => (names.way(true), &[true]),
         (false, true) => (names.way(false), &[false]),
         (false, false) => return None,
@@ -98,25 +131,35 @@ pub(super) fn of_packet_size(tried: &CardsTried, names: &Names<'_>) -> Option<Ju
     let mtu = tried.path_mtu_bytes;
     let works = match tried.mtu_that_works_bytes {
         Some(bytes) => format!("; packets of {bytes} bytes arrive"),
-        None => "; smaller ones do not arrive either, from the second packet of a message on".to_owned(),
+        None => "; of messages with several smaller packets, all but the first packet are lost".to_owned(),
     };
     let found = format!(
-        "single packets of 256 bytes arrive, and full ones of {mtu} bytes are lost, {way}{works}: something on the way is set to a smaller MTU, or drops large packets"
+        "packets of 256 bytes arrive, but packets of {mtu} bytes are lost {way}{works}: a device on the path has a \
+         smaller MTU, or drops large packets"
     );
     let (dev, address) = (net_device(&tried.local), address(&tried.remote.gid));
     let (finding, _) = with_suspects(Finding::fail(found), tried, names, ways);
     let mut finding = finding
         // A full packet makes an IP packet that is 60 bytes larger; ping adds 28 of these itself.
-        .fix_in("on this host", format!("ping -c1 -M do -s {} -I {dev} {address} shows it", mtu + 32))
-        .fix_in(
-            "between the hosts",
-            format!("see that each switch port and tunnel takes IP packets of {} bytes and more", mtu + 80),
+        .fix(
+            names
+                .fix(true, "reproduce the loss with a packet of this size that must not be fragmented")
+                .run(format!("ping -c1 -M do -s {} -I {dev} {address}", mtu + 32)),
+        )
+        .fix(
+            Fix::new(format!(
+                "set every switch port and tunnel to accept IP packets of at least {} bytes",
+                mtu + 80
+            ))
+            .at(BETWEEN),
         );
     if let Some(bytes) = tried.mtu_that_works_bytes.and_then(net_mtu) {
-        finding = finding.fix_in(
-            "until then",
-            format!("on both hosts, let the cards send smaller packets: ip link set dev {dev} mtu {bytes}"),
-        );
+        let fix = |is_here, end| {
+            names
+                .fix(is_here, "until then, lower the MTU, so that the card sends smaller packets")
+                .run(format!("ip link set dev {} mtu {bytes}", net_device(end)))
+        };
+        finding = finding.fix(fix(true, &tried.local)).fix(fix(false, &tried.remote));
     }
     Some(Judged::fails(&format!("MTU: packets of {mtu} bytes are lost"), finding))
 }
@@ -143,17 +186,23 @@ pub(super) fn of_loss(tried: &CardsTried, names: &Names<'_>) -> Option<Judged> {
     }
     // Retransmission does not help if every datagram is lost.
     let works = if there == all || back == all {
-        "a reliable connection works both ways all the same, so something drops datagrams alone"
+        "a reliable connection works in both directions, so only datagrams are dropped"
     } else {
-        "it works, by sending again"
+        "it works, because lost packets are sent again"
     };
     let found = format!(
-        "{there} of {all} datagrams are lost to {}, and {back} of {all} on the way back: {works}",
-        names.peer
+        "{there} of {all} datagrams to {} are lost, and {back} of {all} to {}: {works}",
+        names.peer, names.here
     );
     let finding = Finding::warn(found)
-        .fix("see what is dropped: ip -s link, ethtool -S NETDEV, rdma statistic, on both hosts")
-        .fix("on a RoCE network, see that pause frames (PFC) or ECN are set on all switches");
+        .fix(
+            Fix::new("see the counters of dropped packets")
+                .at(BOTH)
+                .run("ip -s link")
+                .run("ethtool -S NETDEV")
+                .run("rdma statistic"),
+        )
+        .fix(Fix::new("in a RoCE network, configure PFC or ECN on all switches").at(BETWEEN));
     Some(Judged::warns("works, with loss".to_owned(), finding))
 }
 
@@ -164,22 +213,23 @@ pub(super) fn of_unlike_ports(cell: &Cell, tried: &CardsTried, names: &Names<'_>
         return None;
     }
     let found = format!(
-        "{} takes packets of {here} bytes, and {} of {} of {there}: both send those of {}",
-        cell.local, cell.remote, names.peer, tried.path_mtu_bytes
+        "{} of {} has an MTU of {here} bytes, and {} of {} of {there} bytes: both use {} bytes",
+        cell.local, names.here, cell.remote, names.peer, tried.path_mtu_bytes
     );
     let mut finding = Finding::warn(found);
     let (smaller, is_here) = if here < there { (&tried.local, true) } else { (&tried.remote, false) };
     if let Some(mtu) = net_mtu(here.max(there)) {
-        finding = finding.fix_in(
-            &format!("on {}", names.host(is_here)),
-            format!(
-                "ip link set dev {} mtu {mtu}, if every switch on the way takes that",
-                net_device(smaller)
-            ),
+        finding = finding.fix(
+            names
+                .fix(is_here, "raise the MTU, if every switch on the path supports it")
+                .run(format!("ip link set dev {} mtu {mtu}", net_device(smaller))),
         );
     }
-    Some(Judged::warns(format!("works; MTU {here} here, {there} there"), finding))
+    Some(Judged::warns(format!("works; MTU {here} and {there}"), finding))
 }
+
+/// The place of a fix that concerns the network between the hosts.
+const BETWEEN: &str = "between the hosts";
 
 fn address(gid: &GidReading) -> String {
     gid.address.map_or_else(|| gid.gid.clone(), |address| address.to_string())

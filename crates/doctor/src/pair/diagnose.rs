@@ -6,13 +6,13 @@ use std::collections::BTreeSet;
 
 use super::cause;
 use super::judged::{Apart, Judged};
-use super::names::Names;
+use super::names::{BOTH, Names};
 use super::pack::PairPack;
 use super::readings::{CardsTried, Cell, Control, Obstacle, PairReadings, Tried, Trouble};
 use super::report::{CONTROL, PairReport, Row, State, VERSIONS};
 use super::silence;
 use crate::figures;
-use crate::finding::Finding;
+use crate::finding::{Finding, Fix};
 use crate::pack::Pack;
 
 /// Reports what works between two hosts, what does not, and why.
@@ -21,26 +21,26 @@ pub fn diagnose(pack: &PairPack) -> PairReport {
 }
 
 fn of_readings(readings: PairReadings, here: &Pack, peer: &Pack) -> PairReport {
-    let names = Names { peer: &readings.peer, here_pack: here, peer_pack: peer };
+    let names = Names::of(&readings, here, peer);
     let mut judged: Vec<Judged> = readings.cells.iter().map(|cell| judge(cell, &names)).collect();
     set_apart(&readings.cells, &mut judged);
-    let mut findings = vec![control(&readings), versions(&readings.peer, here, peer)];
+    let mut findings = vec![control(&readings), versions(&names)];
     if readings.cells.is_empty() {
-        let none = "the two have no rail in common: nothing was tried";
         findings.push(
-            Finding::unknown(none)
-                .fix("install libfabric on both hosts (apt-get install libfabric1), or set up an RDMA card: farreach doctor, on each"),
+            Finding::unknown("the hosts have no rail in common, so nothing was tried")
+                .fix(Fix::new("install libfabric").at(BOTH).run("apt-get install libfabric1"))
+                .fix(Fix::new("find out why there is no RDMA card").at(BOTH).run("farreach doctor")),
         );
     }
     if !readings.is_restricted {
-        findings.extend(unreached(&readings, &judged));
+        findings.extend(unreached(&readings, &judged, &names));
     }
     let mut matrix = Vec::new();
     for (cell, judged) in readings.cells.into_iter().zip(judged) {
         findings.push(judged.finding.of(format!("{} with {}", cell.local, cell.remote)));
         matrix.push(Row { state: judged.state, why: judged.why, cell });
     }
-    PairReport { peer: readings.peer, matrix, left_out: readings.left_out, findings }
+    PairReport { here: names.here, peer: names.peer, matrix, left_out: readings.left_out, findings }
 }
 
 /// Reports the control connection. It works, or there would be no readings.
@@ -49,22 +49,23 @@ fn control(readings: &PairReadings) -> Finding {
         Some(Control { here, there, is_tls, round_trip_ns }) => {
             let tls = if *is_tls { "over TLS" } else { "without TLS" };
             let time = figures::duration(*round_trip_ns as f64);
-            Finding::pass(format!("from {here} to {there}, {tls}; a word is answered within {time}"))
+            Finding::pass(format!("TCP from {here} to {there}, {tls}; first answer after {time}"))
         }
-        None => Finding::unknown("not in this pack: an older farreach has made it"),
+        None => Finding::unknown("not in this pack: an older farreach recorded it"),
     };
     finding.of(CONTROL)
 }
 
-fn versions(name: &str, here: &Pack, peer: &Pack) -> Finding {
-    let (ours, theirs) = (here.farreach(), peer.farreach());
+fn versions(names: &Names<'_>) -> Finding {
+    let (ours, theirs) = (names.here_pack.farreach(), names.peer_pack.farreach());
     let finding = if ours == theirs {
-        Finding::pass(format!("farreach {ours} on both"))
+        Finding::pass(format!("farreach {ours} on both hosts"))
     } else {
         let found = format!(
-            "farreach {ours} on this host, {theirs} on {name}: the two understand each other, and may not look at the same things"
+            "farreach {ours} on {}, {theirs} on {}: the protocol is the same, but the checks may differ",
+            names.here, names.peer
         );
-        Finding::warn(found).fix("install the same farreach on both hosts")
+        Finding::warn(found).fix(Fix::new("install the same version of farreach").at(BOTH))
     };
     finding.of(VERSIONS)
 }
@@ -82,10 +83,10 @@ fn set_apart(cells: &[Cell], judged: &mut [Judged]) {
     for (cell, judged) in cells.iter().zip(judged.iter_mut()) {
         let told = match judged.apart {
             Apart::Networks if well.contains(cell.local.as_str()) => {
-                format!("two networks, it seems, and {} reaches another card of the peer's", cell.local)
+                format!("probably on different networks: {} reaches another card of the peer", cell.local)
             }
             Apart::Wires if !well.is_empty() => {
-                "no wire joins them, and other cards of the two meet".to_owned()
+                "different link layers; other cards of the two hosts reach each other".to_owned()
             }
             _ => continue,
         };
@@ -96,7 +97,7 @@ fn set_apart(cells: &[Cell], judged: &mut [Judged]) {
 
 /// Reports cards of the peer that no card of this host reaches, though each of these reaches
 /// another.
-fn unreached(readings: &PairReadings, judged: &[Judged]) -> Vec<Finding> {
+fn unreached(readings: &PairReadings, judged: &[Judged], names: &Names<'_>) -> Vec<Finding> {
     // Only cards can be apart, so providers of libfabric are not among these.
     let cells = || readings.cells.iter().zip(judged);
     let remotes: BTreeSet<&str> = cells().map(|(cell, _)| cell.remote.as_str()).collect();
@@ -108,21 +109,20 @@ fn unreached(readings: &PairReadings, judged: &[Judged]) -> Vec<Finding> {
             && met.any(|(_, judged)| judged.apart == Apart::Networks)
     };
     let tell = |remote: &str| {
-        let found = format!(
-            "no card of this host reaches {remote} of {}: it carries nothing between the two",
-            readings.peer
+        let Names { here, peer, .. } = names;
+        let found =
+            format!("no card of {here} reaches {remote} of {peer}: the card is not used between the hosts");
+        let fix = format!(
+            "if it should be used, give a card of {here} an address in its network; this lists its addresses"
         );
-        Finding::warn(found).of(remote).fix(format!(
-            "if it should, give one of this host's cards an address in its network: farreach devices, on {}",
-            readings.peer
-        ))
+        Finding::warn(found).of(remote).fix(names.fix(false, fix).run("farreach devices -v"))
     };
     remotes.into_iter().filter(is_unreached).map(tell).collect()
 }
 
 fn judge(cell: &Cell, names: &Names<'_>) -> Judged {
     if let Some(trouble) = &cell.trouble {
-        let why = if trouble.obstacle == Obstacle::Silent { "it hangs" } else { "it does not come up" };
+        let why = if trouble.obstacle == Obstacle::Silent { "no answer in time" } else { "does not start" };
         let finding = in_own_words(trouble);
         let is_silence = matches!(trouble.obstacle, Obstacle::Unanswered | Obstacle::Silent);
         let finding = if cell.local == "efa" && is_silence { of_security_group(finding) } else { finding };
@@ -131,7 +131,7 @@ fn judge(cell: &Cell, names: &Names<'_>) -> Judged {
     match &cell.cards {
         Some(tried) => judge_cards(cell, tried, names),
         None => {
-            Judged::works("works", Finding::pass("messages are answered, and pages arrive as they were sent"))
+            Judged::works("works", Finding::pass("messages are answered, and written pages are verified"))
         }
     }
 }
@@ -149,7 +149,7 @@ fn judge_cards(cell: &Cell, tried: &CardsTried, names: &Names<'_>) -> Judged {
     let steps = [&tried.connected_here, &tried.connected_there, &tried.short];
     if let Some(trouble) = steps.iter().find_map(|step| step.trouble()) {
         let is_loss = matches!(trouble.obstacle, Obstacle::Unanswered | Obstacle::Silent);
-        let why = if is_loss { "not acknowledged" } else { "it does not connect" };
+        let why = if is_loss { "not acknowledged" } else { "does not connect" };
         return Judged::fails(why, in_own_words(trouble));
     }
     if let Some(judged) = cause::of_packet_size(tried, names) {
@@ -160,19 +160,20 @@ fn judge_cards(cell: &Cell, tried: &CardsTried, names: &Names<'_>) -> Judged {
         return Judged::fails("long messages fail", in_own_words(trouble));
     }
     if long.iter().any(|step| **step != Tried::Worked) {
-        return Judged::fails(
-            "it was not tried to its end",
-            Finding::unknown("an earlier step has ended it"),
-        );
+        // The matrix shows a failure, so the finding is one, too.
+        let found = "the trial ended before long messages were sent, without an error";
+        let again =
+            Fix::new("run the trial again, and compare the server's log").run("farreach doctor -v PEER");
+        return Judged::fails("trial not completed", Finding::fail(found).fix(again));
     }
     cause::of_loss(tried, names).or_else(|| cause::of_unlike_ports(cell, tried, names)).unwrap_or_else(|| {
         let datagrams = match (tried.there.count, tried.back.count) {
-            (Some(0), Some(0)) => "; datagrams do not, and no connection needs them",
-            (Some(_), Some(_)) => ", and so do datagrams",
+            (Some(0), Some(0)) => "; datagrams do not arrive, but connections do not need them",
+            (Some(_), Some(_)) => "; datagrams arrive, too",
             _ => "; datagrams were not tried",
         };
         let bytes = tried.path_mtu_bytes;
-        let found = format!("full packets of {bytes} bytes arrive both ways, as they were sent{datagrams}");
+        let found = format!("packets of {bytes} bytes arrive in both directions and are verified{datagrams}");
         Judged::works("works", Finding::pass(found))
     })
 }
@@ -181,7 +182,7 @@ fn judge_cards(cell: &Cell, tried: &CardsTried, names: &Names<'_>) -> Judged {
 fn in_own_words(trouble: &Trouble) -> Finding {
     let finding = Finding::fail(trouble.sentence());
     match &trouble.fix {
-        Some(fix) => finding.fix(fix),
+        Some(fix) => finding.fix(Fix::from_text(fix)),
         None => finding,
     }
 }
@@ -190,18 +191,20 @@ fn in_own_words(trouble: &Trouble) -> Finding {
 /// reports this.
 fn of_security_group(mut finding: Finding) -> Finding {
     finding.found.push_str(
-        "; an EFA looks like this where a security group does not let all traffic of its own members in and out, \
-         and a rule for 0.0.0.0/0 does not count for it",
+        "; an EFA fails like this if its security group does not allow all traffic within the group, inbound and \
+         outbound; a rule for 0.0.0.0/0 has no effect on it",
     );
     finding
-        .fix_in("inbound", "aws ec2 authorize-security-group-ingress --group-id GROUP --protocol -1 --source-group GROUP")
-        .fix_in(
-            "outbound",
+        .fix(Fix::new("allow inbound traffic within the security group").run(
+            "aws ec2 authorize-security-group-ingress --group-id GROUP --protocol -1 --source-group GROUP",
+        ))
+        .fix(Fix::new("allow outbound traffic within the security group").run(
             "aws ec2 authorize-security-group-egress --group-id GROUP --ip-permissions 'IpProtocol=-1,UserIdGroupPairs=[{GroupId=GROUP}]'",
-        )
-        .fix_in(
-            "to be sure",
-            "grep . /sys/class/infiniband/*/ports/1/hw_counters/[rt]x_pkts: tx grows here, and rx stays on the other host",
+        ))
+        .fix(
+            Fix::new("to confirm the cause, compare the counters: tx grows on the sender, rx does not on the receiver")
+                .at(BOTH)
+                .run("grep . /sys/class/infiniband/*/ports/1/hw_counters/[rt]x_pkts"),
         )
 }
 

@@ -119,6 +119,16 @@ fn of_cells(cells: Vec<Cell>) -> PairReadings {
     PairReadings { peer, control: Some(control), is_restricted: false, cells, left_out }
 }
 
+/// Names the hosts web-1 and storage-7, and checks the fixes of every finding.
+fn of_readings(readings: PairReadings, here: &Pack, peer: &Pack) -> PairReport {
+    let (here, peer) = (here.clone().named("web-1"), peer.clone().named("storage-7"));
+    let report = super::of_readings(readings, &here, &peer);
+    for fix in report.findings.iter().flat_map(|finding| &finding.fixes) {
+        assert_eq!(crate::prose::objections(&fix.what, &fix.commands), [""; 0]);
+    }
+    report
+}
+
 fn report(cells: Vec<Cell>) -> PairReport {
     of_readings(of_cells(cells), &pack(), &pack())
 }
@@ -147,7 +157,11 @@ fn assert_told(report: &PairReport, verdict: Verdict, words: &[&str]) {
 #[test]
 fn what_is_well_passes() {
     let found = report(vec![cell("rxe0", "rxe1", well())]);
-    assert_told(&found, Verdict::Pass, &["full packets of 1024 bytes", "rxe0 with rxe1"]);
+    assert_told(
+        &found,
+        Verdict::Pass,
+        &["packets of 1024 bytes arrive in both directions", "rxe0 with rxe1"],
+    );
     assert_eq!(found.matrix[0].state, State::Works);
     let tcp = report(vec![Cell::new("tcp", "tcp")]);
     assert_told(&tcp, Verdict::Pass, &["tcp with tcp"]);
@@ -156,11 +170,13 @@ fn what_is_well_passes() {
 #[test]
 fn one_way_loss_has_a_direction() {
     let back = report(vec![cell("rxe0", "rxe1", silent(16, 0))]);
-    let words = ["16 of 16 datagrams arrive at storage-7, 0 of 16 come back", "from storage-7 to this host"];
+    let words =
+        ["16 of 16 datagrams arrive at storage-7, 0 of 16 arrive at web-1", "from storage-7 to web-1"];
     assert_told(&back, Verdict::Fail, &words);
-    assert_told(&back, Verdict::Fail, &["UDP port 4791", "on this host", "nft list ruleset"]);
+    assert_told(&back, Verdict::Fail, &["UDP port 4791", "on web-1", "nft list ruleset"]);
     let there = report(vec![cell("rxe0", "rxe1", silent(0, 15))]);
-    let words = ["0 of 16 datagrams arrive at storage-7, 15 of 16 come back", "from this host to storage-7"];
+    let words =
+        ["0 of 16 datagrams arrive at storage-7, 15 of 16 arrive at web-1", "from web-1 to storage-7"];
     assert_told(&there, Verdict::Fail, &words);
 }
 
@@ -174,12 +190,12 @@ fn a_firewall_that_a_pack_knows_is_named() {
     ];
     assert_told(&named, Verdict::Fail, &words);
     let named = of_readings(cells(), &walled("output"), &pack());
-    assert_told(&named, Verdict::Fail, &["on this host, chain inet filter output drops"]);
+    assert_told(&named, Verdict::Fail, &["on web-1, chain inet filter output drops"]);
     // A chain for the other direction is not the cause.
     let other = of_readings(cells(), &walled("input"), &pack());
     assert!(!format!("{:?}", other.findings).contains("chain"), "{other:#?}");
     let both = of_readings(of_cells(vec![cell("rxe0", "rxe1", silent(0, 0))]), &walled("input"), &pack());
-    assert_told(&both, Verdict::Fail, &["of 16 datagrams each way none arrives", "on this host, chain"]);
+    assert_told(&both, Verdict::Fail, &["0 of 16 datagrams arrive in each direction", "on web-1, chain"]);
 }
 
 #[test]
@@ -222,7 +238,7 @@ fn a_firewall_that_does_not_explain_it_does_not_end_the_search() {
     assert_told(&found, Verdict::Fail, &["drops some packets of UDP port 4791", "ACLs", "VLAN"]);
     // A chain for one direction does not explain the other.
     let found = of_readings(of_cells(vec![cell("rxe0", "rxe1", silent(0, 0))]), &walled("input"), &pack());
-    assert_told(&found, Verdict::Fail, &["on this host, chain", "ACLs"]);
+    assert_told(&found, Verdict::Fail, &["on web-1, chain", "ACLs"]);
     let both = of_cells(vec![cell("rxe0", "rxe1", silent(0, 0))]);
     let found = of_readings(both, &walled("input"), &walled("input"));
     assert!(!format!("{found:?}").contains("ACLs"), "{found:#?}");
@@ -234,10 +250,10 @@ fn what_a_write_has_passed_is_not_blocked() {
         let tried = CardsTried { there: arrived(there), back: arrived(back), ..well() };
         let found = report(vec![cell("mlx5_0", "mlx5_0", tried)]);
         assert_eq!(found.matrix[0].state, State::Warns, "{found:#?}");
-        assert_told(&found, Verdict::Warn, &["a reliable connection works both ways", "16 of 16"]);
+        assert_told(&found, Verdict::Warn, &["a reliable connection works in both directions", "16 of 16"]);
     }
     let neither = CardsTried { there: arrived(0), back: arrived(0), ..well() };
-    assert_told(&report(vec![cell("m0", "n0", neither)]), Verdict::Pass, &["datagrams do not"]);
+    assert_told(&report(vec![cell("m0", "n0", neither)]), Verdict::Pass, &["datagrams do not arrive"]);
 }
 
 /// One card is InfiniBand, the other Ethernet.
@@ -252,9 +268,10 @@ fn unlike_wires() -> CardsTried {
 fn two_wires_are_told_where_nothing_else_works() {
     let found = report(vec![cell("mlx5_0", "mlx5_2", unlike_wires()), Cell::new("tcp", "tcp")]);
     assert_eq!(found.matrix[0].state, State::Fails, "{found:#?}");
-    assert_eq!(found.matrix[0].why, "InfiniBand here, Ethernet there");
+    assert_eq!(found.matrix[0].why, "InfiniBand with Ethernet");
     let told = of_rails(&found)[0];
-    assert!(told.found.starts_with("one is InfiniBand, the other Ethernet"), "{told:#?}");
+    let words = "mlx5_0 of web-1 is InfiniBand, and mlx5_2 of storage-7 is Ethernet";
+    assert!(told.found.starts_with(words), "{told:#?}");
     assert!(format!("{told:?}").contains("LINK_TYPE_P1"), "{told:#?}");
 }
 
@@ -281,7 +298,7 @@ fn an_efa_that_hears_nothing_names_the_security_group() {
     let efa = |obstacle| Cell { trouble: Some(trouble(obstacle)), ..Cell::new("efa", "efa") };
     for obstacle in [Obstacle::Unanswered, Obstacle::Silent] {
         let words =
-            ["a cause; an EFA looks like this", "a fix", "--source-group GROUP", "egress", "hw_counters"];
+            ["a cause; an EFA fails like this", "a fix", "--source-group GROUP", "egress", "hw_counters"];
         assert_told(&report(vec![efa(obstacle)]), Verdict::Fail, &words);
     }
     let other =
@@ -295,14 +312,14 @@ fn an_efa_that_hears_nothing_names_the_security_group() {
 #[test]
 fn the_way_is_told_by_whose_kernel_does_not_find_it() {
     let route = report(vec![cell("rxe0", "rxe1", without_way(Obstacle::NoRoute, true))]);
-    let words = ["this host has no route", "ip route get 192.0.2.2 from 192.0.2.1 oif eth1"];
+    let words = ["web-1 has no route", "on web-1", "ip route get 192.0.2.2 from 192.0.2.1 oif eth1"];
     assert_told(&route, Verdict::Fail, &words);
     let route = report(vec![cell("rxe0", "rxe1", without_way(Obstacle::NoRoute, false))]);
     assert_told(&route, Verdict::Fail, &["storage-7 has no route from 192.0.2.2", "on storage-7"]);
     let neighbour = report(vec![cell("rxe0", "rxe1", without_way(Obstacle::NoNeighbour, true))]);
-    assert_told(&neighbour, Verdict::Fail, &["nobody answers", "ping -c1 -I eth1 192.0.2.2"]);
+    assert_told(&neighbour, Verdict::Fail, &["no ARP or NDP answer", "ping -c1 -I eth1 192.0.2.2"]);
     let device = report(vec![cell("rxe0", "rxe1", without_way(Obstacle::NoNetDevice, false))]);
-    assert_told(&device, Verdict::Fail, &["of storage-7 has no net device"]);
+    assert_told(&device, Verdict::Fail, &["of storage-7 has no usable net device"]);
 }
 
 #[test]
@@ -310,12 +327,17 @@ fn gids_of_two_families_are_told_with_an_index_that_works() {
     let mut tried = without_way(Obstacle::GidFamilies, true);
     tried.local.gid = tried.local.gids[2].clone();
     let found = report(vec![cell("rxe0", "rxe1", tried)]);
-    let words = ["2001:db8::1 is GID 2 here", "IPv4 too: -x 1", "IPv6 too: farreach serve -x 2"];
+    let words = [
+        "GID 2 of web-1 is 2001:db8::1",
+        "use GID 1, which is RoCE v2 and IPv4",
+        "farreach doctor PEER -x 1",
+        "farreach serve -x 2",
+    ];
     assert_told(&found, Verdict::Fail, &words);
     let mut tried = silent(0, 0);
     tried.local.gid.kind = "RoCE v1".to_owned();
     let found = report(vec![cell("rxe0", "rxe1", tried)]);
-    assert_told(&found, Verdict::Fail, &["one GID is RoCE v1 and the other RoCE v2", "IPv4 too: -x 1"]);
+    assert_told(&found, Verdict::Fail, &["one GID is RoCE v1 and the other RoCE v2", "PEER -x 1"]);
 }
 
 #[test]
@@ -325,14 +347,14 @@ fn full_packets_that_are_lost_are_told_with_the_size_that_works() {
         CardsTried { long_there: lost(), path_mtu_bytes: 4096, mtu_that_works_bytes: Some(1024), ..well() };
     let found = report(vec![cell("rxe0", "rxe1", tried)]);
     let words = [
-        "full ones of 4096 bytes are lost, from this host to storage-7; packets of 1024 bytes arrive",
+        "packets of 4096 bytes are lost from web-1 to storage-7; packets of 1024 bytes arrive",
         "ping -c1 -M do -s 4128 -I eth1 192.0.2.2",
         "mtu 1500",
     ];
     assert_told(&found, Verdict::Fail, &words);
     let tried = CardsTried { long_back: lost(), ..well() };
     let found = report(vec![cell("rxe0", "rxe1", tried)]);
-    assert_told(&found, Verdict::Fail, &["from storage-7 to this host", "smaller ones do not arrive either"]);
+    assert_told(&found, Verdict::Fail, &["from storage-7 to web-1", "all but the first packet are lost"]);
 }
 
 #[test]
@@ -340,7 +362,7 @@ fn ports_of_unlike_mtu_and_some_loss_are_warnings() {
     let mut tried = well();
     tried.local.mtu_bytes = 4096;
     let found = report(vec![cell("rxe0", "rxe1", tried)]);
-    let words = ["rxe0 takes packets of 4096 bytes", "on storage-7", "ip link set dev eth1 mtu 4200"];
+    let words = ["rxe0 of web-1 has an MTU of 4096 bytes", "on storage-7", "ip link set dev eth1 mtu 4200"];
     assert_told(&found, Verdict::Warn, &words);
     assert_eq!(found.matrix[0].state, State::Warns);
     let lossy = report(vec![cell("rxe0", "rxe1", CardsTried { back: arrived(13), ..well() })]);
@@ -352,7 +374,7 @@ fn what_hangs_or_does_not_come_up_is_told_in_its_own_words() {
     let hung = Cell { trouble: Some(trouble(Obstacle::Silent)), ..Cell::new("tcp", "tcp") };
     let found = report(vec![hung]);
     assert_told(&found, Verdict::Fail, &["ibv_modify_qp INIT to RTR: a cause", "a fix"]);
-    assert_eq!(found.matrix[0].why, "it hangs");
+    assert_eq!(found.matrix[0].why, "no answer in time");
     let wrong = CardsTried { long_back: failed(Obstacle::Mismatch), ..well() };
     assert_told(&report(vec![cell("rxe0", "rxe1", wrong)]), Verdict::Fail, &["a cause"]);
 }
@@ -386,7 +408,7 @@ fn a_card_that_reaches_nobody_fails_and_one_that_nobody_reaches_warns() {
     let cells = || vec![cell("m0", "n0", well()), cell("m0", "n1", none())];
     let found = report(cells());
     assert_eq!(found.verdict(), Verdict::Warn, "{found:#?}");
-    assert!(of_rails(&found)[0].found.contains("no card of this host reaches n1"), "{found:#?}");
+    assert!(of_rails(&found)[0].found.contains("no card of web-1 reaches n1 of storage-7"), "{found:#?}");
     let restricted = PairReadings { is_restricted: true, ..of_cells(cells()) };
     assert_eq!(of_readings(restricted, &pack(), &pack()).verdict(), Verdict::Pass);
 }
@@ -413,16 +435,42 @@ fn the_control_connection_and_versions_are_told() {
         (finding.verdict, finding.found.clone())
     };
     let found = report(vec![cell("rxe0", "rxe1", well())]);
-    let words = "from 192.0.2.1:40000 to 192.0.2.2:18520, without TLS; a word is answered within 84.2 µs";
+    let words = "TCP from 192.0.2.1:40000 to 192.0.2.2:18520, without TLS; first answer after 84.2 µs";
     assert_eq!(told(&found, CONTROL), (Verdict::Pass, words.to_owned()));
-    assert_eq!(told(&found, VERSIONS), (Verdict::Pass, "farreach 0 on both".to_owned()));
+    assert_eq!(told(&found, VERSIONS), (Verdict::Pass, "farreach 0 on both hosts".to_owned()));
     let newer = pack().by_version("7");
     let older = PairReadings { control: None, ..of_cells(vec![cell("rxe0", "rxe1", well())]) };
     let found = of_readings(older, &pack(), &newer);
     assert_eq!(told(&found, CONTROL).0, Verdict::Unknown);
     let (verdict, words) = told(&found, VERSIONS);
     assert_eq!(verdict, Verdict::Warn);
-    assert!(words.starts_with("farreach 0 on this host, 7 on storage-7"), "{words}");
+    assert!(words.starts_with("farreach 0 on web-1, 7 on storage-7"), "{words}");
+}
+
+#[test]
+fn hosts_of_the_same_name_are_told_apart_by_their_addresses() {
+    let mut readings = of_cells(vec![cell("rxe0", "rxe1", silent(0, 16))]);
+    readings.peer = "192.0.2.2".to_owned();
+    let same = pack().named("node");
+    let found = super::of_readings(readings.clone(), &same, &same);
+    assert_eq!((&*found.here, &*found.peer), ("node (192.0.2.1)", "node (192.0.2.2)"));
+    let told = &of_rails(&found)[0];
+    assert!(told.found.contains("from node (192.0.2.1) to node (192.0.2.2)"), "{told:#?}");
+    assert_eq!(told.fixes[0].place.as_deref(), Some("on node (192.0.2.2)"), "{told:#?}");
+    // A host that is its own peer has one address, and the name that was typed.
+    readings.peer = "localhost".to_owned();
+    readings.control.as_mut().unwrap().there = "192.0.2.1:18520".to_owned();
+    let found = super::of_readings(readings, &same, &same);
+    assert_eq!((&*found.here, &*found.peer), ("node", "localhost"));
+}
+
+/// Invariant: where the matrix shows a failure, a finding fails, and so does the command.
+#[test]
+fn a_trial_that_was_not_completed_fails() {
+    let tried = CardsTried { long_there: Tried::NotYet, long_back: Tried::NotYet, ..well() };
+    let found = report(vec![cell("rxe0", "rxe1", tried)]);
+    assert_eq!(found.matrix[0].state, State::Fails);
+    assert_told(&found, Verdict::Fail, &["the trial ended before"]);
 }
 
 #[test]
@@ -431,5 +479,5 @@ fn a_way_that_is_not_found_needs_no_more_tries() {
     let tried = CardsTried { connected_here, connected_there, ..without_way(Obstacle::NoNeighbour, true) };
     let tried = CardsTried { back: Arrived::default(), short: Tried::NotYet, ..tried };
     let found = report(vec![cell("rxe0", "rxe1", tried)]);
-    assert_told(&found, Verdict::Fail, &["this host asks on eth1 for 192.0.2.2, and nobody answers"]);
+    assert_told(&found, Verdict::Fail, &["web-1 gets no ARP or NDP answer from 192.0.2.2 on eth1"]);
 }

@@ -1,16 +1,16 @@
 //! Reports two GIDs that do not match.
 
-use super::names::Names;
+use super::names::{BOTH, Names};
 use super::readings::{CardsTried, GidReading};
-use crate::finding::Finding;
+use crate::finding::{Finding, Fix};
 
 /// Reports the mismatch, and which other GIDs match.
 pub(super) fn unlike_gids(tried: &CardsTried, names: &Names<'_>, what: &str) -> Finding {
     let (local, remote) = (&tried.local.gid, &tried.remote.gid);
     let family = |gid: &GidReading| if gid.address.is_some_and(|it| it.is_ipv4()) { "IPv4" } else { "IPv6" };
     let found = format!(
-        "{what}: {} is GID {} here, {} is GID {} of {}",
-        local.gid, local.index, remote.gid, remote.index, names.peer
+        "{what}: GID {} of {} is {}, GID {} of {} is {}",
+        local.index, names.here, local.gid, remote.index, names.peer, remote.gid
     );
     let mut finding = Finding::fail(found);
     let like = |gids: &[GidReading], other: &GidReading| {
@@ -18,17 +18,22 @@ pub(super) fn unlike_gids(tried: &CardsTried, names: &Names<'_>, what: &str) -> 
             |gid: &&GidReading| gid.kind == other.kind && family(gid) == family(other) && !is_link_local(gid);
         gids.iter().find(is_like).map(|gid| gid.index)
     };
-    let words = |gid: &GidReading| format!("take the GID that is {} and {} too", gid.kind, family(gid));
+    let words =
+        |index, gid: &GidReading| format!("use GID {index}, which is {} and {}", gid.kind, family(gid));
     if let Some(index) = like(&tried.local.gids, remote) {
-        finding = finding.fix_in("on this host", format!("{}: -x {index}", words(remote)));
+        let fix = names.fix(true, words(index, remote));
+        finding = finding.fix(fix.run(format!("farreach doctor PEER -x {index}")));
     }
     if let Some(index) = like(&tried.remote.gids, local) {
-        let fix = format!("{}: farreach serve -x {index}", words(local));
-        finding = finding.fix_in(&format!("on {}", names.peer), fix);
+        let fix = names.fix(false, words(index, local));
+        finding = finding.fix(fix.run(format!("farreach serve -x {index}")));
     }
     if finding.fixes.is_empty() {
-        return finding
-            .fix("give both net devices an address of the same family: ip addr add ADDRESS dev NETDEV");
+        return finding.fix(
+            Fix::new("give both net devices an address of the same family")
+                .at(BOTH)
+                .run("ip address add ADDRESS/PREFIX dev NETDEV"),
+        );
     }
     finding
 }

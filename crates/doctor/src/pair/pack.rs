@@ -1,17 +1,21 @@
 //! The packs of two hosts, and the results of the trials between them.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 
 use super::readings::PairReadings;
 use crate::pack::Pack;
 
-/// What was read of two hosts and tried between them: all that the report on them is made of. The schema is docs/schema/doctor-pair-pack.json.
+/// The packs of two hosts and the results of the trials between them: the input of the diagnosis. The schema is docs/schema/doctor-pair-pack.json.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "DoctorPairPack"))]
 pub struct PairPack {
-    /// The host that asked.
+    /// The host that ran `farreach doctor`.
     here: Pack,
+    /// The host that ran `farreach serve`.
     peer: Pack,
+    /// The results of the trials.
     readings: PairReadings,
 }
 
@@ -29,6 +33,12 @@ impl PairPack {
     /// Returns the pack of the peer.
     pub fn peer(&self) -> &Pack {
         &self.peer
+    }
+
+    /// Returns the addresses of both hosts on the control connection: of the host that asked, then
+    /// of its peer.
+    pub fn addresses(&self) -> Option<(IpAddr, IpAddr)> {
+        self.readings.addresses()
     }
 
     /// Returns the results of the trials.

@@ -8,19 +8,19 @@ use std::time::Duration;
 use farreach_verbs::ah::GidEntry;
 use serde::{Deserialize, Serialize};
 
-/// What was tried between two hosts.
+/// The results of the trials between two hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct PairReadings {
-    /// What the peer is called: by itself, or as it was typed where that is this host's name too.
+    /// The name that the peer announced, or the name that was typed if both hosts have the same name.
     pub peer: String,
-    /// The connection on which the two agree on everything; none where an older farreach has tried.
+    /// The control connection; null in readings of an older farreach.
     #[serde(default)]
     pub control: Option<Control>,
-    /// Whether only some of this side's rails were asked for.
+    /// Whether only some rails of this host were requested.
     pub is_restricted: bool,
-    /// Each rail of this host with each of the peer's.
+    /// Each rail of this host with each rail of the peer.
     pub cells: Vec<Cell>,
     /// Rails that were not tried.
     pub left_out: Vec<LeftOut>,
@@ -39,18 +39,27 @@ impl PairReadings {
     }
 }
 
-/// The control connection: TCP, to where `farreach serve` listens.
+impl PairReadings {
+    /// Returns the addresses of both hosts on the control connection.
+    pub(crate) fn addresses(&self) -> Option<(IpAddr, IpAddr)> {
+        let ip = |address: &str| address.parse::<SocketAddr>().ok().map(|address| address.ip());
+        let control = self.control.as_ref()?;
+        Some((ip(&control.here)?, ip(&control.there)?))
+    }
+}
+
+/// The control connection: the TCP connection to `farreach serve`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Control {
     /// This host's address and port.
     pub here: String,
-    /// The peer's.
+    /// The peer's address and port.
     pub there: String,
-    /// Whether it is encrypted.
+    /// Whether it uses TLS.
     pub is_tls: bool,
-    /// Until the peer's process has answered a first word.
+    /// The time until the first answer of the peer's process.
     pub round_trip_ns: u64,
 }
 
@@ -62,7 +71,7 @@ impl Control {
     }
 }
 
-/// One rail of this host with one of the peer's.
+/// The trial of one rail of this host with one rail of the peer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -71,13 +80,13 @@ pub struct Cell {
     pub local: String,
     /// The peer's rail.
     pub remote: String,
-    /// Of cards, until a WRITE of 256 bytes is acknowledged; of others, until a message is answered. The median.
+    /// The median time until a WRITE of 256 bytes is acknowledged (cards), or until a message is answered (other rails).
     pub round_trip_ns: Option<u64>,
-    /// Of long writes, or of pages.
+    /// The rate of long writes (cards), or of pages (other rails).
     pub rate_bits_per_second: Option<u64>,
-    /// What ended it, where that is not among what was tried of the cards.
+    /// The error that ended the trial, unless it is one of the results in `cards`.
     pub trouble: Option<Trouble>,
-    /// Of two RDMA cards.
+    /// The results of each step, if both rails are RDMA cards.
     pub cards: Option<CardsTried>,
 }
 
@@ -95,7 +104,7 @@ impl Cell {
     }
 }
 
-/// What two cards were tried with, one step after the other.
+/// The results of a trial between two cards, step by step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -104,25 +113,25 @@ pub struct CardsTried {
     pub local: CardEnd,
     /// The peer's card.
     pub remote: CardEnd,
-    /// Datagrams that each side has sent.
+    /// The number of datagrams that each side sent.
     pub datagrams: u32,
-    /// Of those, what came to the peer.
+    /// The datagrams that arrived at the peer.
     pub there: Arrived,
-    /// Of those, what came to this host.
+    /// The datagrams that arrived at this host.
     pub back: Arrived,
-    /// This side's reliable queue pair.
+    /// Connecting this side's reliable queue pair.
     pub connected_here: Tried,
-    /// The peer's.
+    /// Connecting the peer's reliable queue pair.
     pub connected_there: Tried,
-    /// The packets that both ports take.
+    /// The smaller of both ports' MTUs.
     pub path_mtu_bytes: u32,
     /// A WRITE of one small packet.
     pub short: Tried,
     /// A WRITE of full packets.
     pub long_there: Tried,
-    /// A READ of full packets: those come from the peer.
+    /// A READ of full packets, which the peer sends.
     pub long_back: Tried,
-    /// Where full packets are lost: the largest that are not.
+    /// If full packets are lost: the largest packet size that works.
     pub mtu_that_works_bytes: Option<u32>,
 }
 
@@ -147,22 +156,22 @@ impl CardsTried {
     }
 }
 
-/// One end of it.
+/// A card in a trial.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CardEnd {
-    /// The number of its port.
+    /// The port number.
     pub port: u8,
-    /// The kernel's driver, where sysfs tells.
+    /// The kernel's driver; null if sysfs does not state it.
     pub driver: Option<String>,
-    /// `Ethernet` or `InfiniBand`
+    /// The link layer: `Ethernet` or `InfiniBand`.
     pub link_layer: String,
     /// The port's active MTU.
     pub mtu_bytes: u32,
     /// The GID that was used.
     pub gid: GidReading,
-    /// All of the port's.
+    /// All GIDs of the port.
     pub gids: Vec<GidReading>,
 }
 
@@ -173,20 +182,20 @@ impl CardEnd {
     }
 }
 
-/// One place of a port's GID table.
+/// One entry of a port's GID table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct GidReading {
-    /// Its place.
+    /// The index in the table.
     pub index: u32,
-    /// As an IPv6 address.
+    /// The GID, written as an IPv6 address.
     pub gid: String,
-    /// `RoCE v2`, `RoCE v1` or `IB`
+    /// The type: `RoCE v2`, `RoCE v1` or `IB`.
     pub kind: String,
-    /// The IP address that it stands for; null on InfiniBand.
+    /// The IP address that the GID represents; null on InfiniBand.
     pub address: Option<IpAddr>,
-    /// The net device that it is an address of.
+    /// The net device that has this address.
     pub net_device: Option<String>,
 }
 
@@ -207,9 +216,9 @@ impl From<&GidEntry> for GidReading {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Arrived {
-    /// How many came; null where none could be sent.
+    /// The number that arrived; null if none could be sent.
     pub count: Option<u32>,
-    /// Why none could be sent.
+    /// The error if none could be sent.
     pub trouble: Option<Trouble>,
 }
 
@@ -225,12 +234,12 @@ impl Arrived {
     }
 }
 
-/// What came of one step.
+/// The result of one step.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Tried {
-    /// An earlier step has failed.
+    /// Not tried, because an earlier step failed.
     #[default]
     NotYet,
     /// It worked.
@@ -258,18 +267,18 @@ impl<T> From<&Result<T, Trouble>> for Tried {
     }
 }
 
-/// What went wrong, with the words of who has seen it.
+/// An error in a trial.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Trouble {
-    /// What kind of trouble it is.
+    /// The kind of the error.
     pub obstacle: Obstacle,
-    /// What failed.
+    /// The operation that failed.
     pub error: String,
-    /// Why, where that is known.
+    /// The cause, if it is known.
     pub cause: Option<String>,
-    /// What to do, where that is known.
+    /// The fix, if one is known. Lines after the first are commands.
     pub fix: Option<String>,
 }
 
@@ -296,7 +305,7 @@ impl Obstacle {
     }
 }
 
-/// What kind of trouble it is.
+/// The kind of an error in a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -304,19 +313,19 @@ impl Obstacle {
 pub enum Obstacle {
     /// ENETUNREACH: no route from the GID's net device.
     NoRoute,
-    /// ETIMEDOUT: nobody says that the address is his.
+    /// ETIMEDOUT: no neighbour answers for the address.
     NoNeighbour,
     /// One GID is IPv4, and the other IPv6.
     GidFamilies,
-    /// ENODEV: the GID has no net device that can be used.
+    /// ENODEV: the GID has no usable net device.
     NoNetDevice,
-    /// Sent again and again, and never acknowledged.
+    /// Packets were retransmitted and never acknowledged.
     Unanswered,
-    /// Bytes came that were not sent.
+    /// The received bytes differ from those sent.
     Mismatch,
-    /// It took longer than anything that works.
+    /// No answer within the time limit.
     Silent,
-    /// Something else: the words of the error tell.
+    /// Any other error; `error` describes it.
     Other,
 }
 
@@ -325,9 +334,9 @@ pub enum Obstacle {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct LeftOut {
-    /// Its name.
+    /// The name of the rail.
     pub rail: String,
-    /// Why it was not.
+    /// The reason why it was not tried.
     pub reason: String,
 }
 

@@ -9,36 +9,38 @@ use crate::finding::{Finding, Verdict};
 pub(super) const CONTROL: &str = "control connection";
 pub(super) const VERSIONS: &str = "versions";
 
-/// What was found between this host and the peer.
+/// The results between this host and the peer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct PairReport {
-    /// What the peer is called.
+    /// The name of this host in the findings, with its address if both hosts have the same name.
+    pub here: String,
+    /// The name of the peer in the findings, with its address if both hosts have the same name.
     pub peer: String,
-    /// Each rail of this host with each of the peer's.
+    /// Each rail of this host with each rail of the peer.
     pub matrix: Vec<Row>,
     /// Rails that were not tried.
     pub left_out: Vec<LeftOut>,
-    /// What each of them comes to, and the connection between the hosts.
+    /// The findings about each pair of rails, the control connection and the versions.
     pub findings: Vec<Finding>,
 }
 
-/// One rail with another.
+/// The result of one rail of this host with one rail of the peer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Row {
-    /// How it is.
+    /// The state.
     pub state: State,
-    /// In a few words.
+    /// The reason for the state, in a few words.
     pub why: String,
-    /// What was tried.
+    /// The results of the trial.
     #[serde(flatten)]
     pub cell: Cell,
 }
 
-/// How it is between two rails.
+/// The state of a pair of rails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -46,9 +48,9 @@ pub struct Row {
 pub enum State {
     /// It works.
     Works,
-    /// It works, and costs something.
+    /// It works, with a warning.
     Warns,
-    /// The two are on different networks, and each has others: nothing is wrong.
+    /// The two rails are on different networks, and each reaches another rail. This is no fault.
     Apart,
     /// It does not work.
     Fails,

@@ -5,7 +5,7 @@ use super::judged::Judged;
 use super::names::Names;
 use super::readings::{CardEnd, CardsTried, Tried};
 use super::suspects::{is_filtered, with_suspects};
-use crate::finding::Finding;
+use crate::finding::{Finding, Fix};
 
 /// Detects that packets of one direction, or of both, are dropped.
 pub(super) fn of_silence(tried: &CardsTried, names: &Names<'_>) -> Option<Judged> {
@@ -24,15 +24,16 @@ pub(super) fn of_silence(tried: &CardsTried, names: &Names<'_>) -> Option<Judged
     match (there, back) {
         (0, 0) => {
             let found = format!(
-                "of {all} datagrams each way none arrives; the two hear each other over TCP, so something drops {} on the way",
+                "0 of {all} datagrams arrive in each direction; TCP works between the hosts, so {} is dropped on the path",
                 carrier(&tried.local)
             );
             Some(walled(tried, names, found, &[true, false], "blocked both ways").perhaps_apart())
         }
         (0, back) => {
             let found = format!(
-                "0 of {all} datagrams arrive at {}, {back} of {all} come back: something drops {} on the way {}",
+                "0 of {all} datagrams arrive at {}, {back} of {all} arrive at {}: {} is dropped on the path {}",
                 names.peer,
+                names.here,
                 carrier(&tried.local),
                 names.way(true)
             );
@@ -40,8 +41,9 @@ pub(super) fn of_silence(tried: &CardsTried, names: &Names<'_>) -> Option<Judged
         }
         (there, 0) => {
             let found = format!(
-                "{there} of {all} datagrams arrive at {}, 0 of {all} come back: something drops {} on the way {}",
+                "{there} of {all} datagrams arrive at {}, 0 of {all} arrive at {}: {} is dropped on the path {}",
                 names.peer,
+                names.here,
                 carrier(&tried.local),
                 names.way(false)
             );
@@ -61,23 +63,26 @@ fn walled(tried: &CardsTried, names: &Names<'_>, found: String, ways: &[bool], w
     for is_there in ways {
         let (receiver, is_here) = if *is_there { (&tried.remote, false) } else { (&tried.local, true) };
         if is_filtered(receiver) {
-            finding = finding.fix_in(
-                &format!("on {}", names.host(is_here)),
-                "nft list ruleset; iptables-save: let UDP port 4791 in, and out on the other side",
+            let sender = names.host(!is_here);
+            finding = finding.fix(
+                names
+                    .fix(is_here, format!("accept UDP port 4791 on input, and on output of {sender}"))
+                    .run("nft list ruleset")
+                    .run("iptables-save"),
             );
         }
     }
     let between = match tried.local.link_layer.as_str() {
-        "InfiniBand" => {
-            "the subnet manager must have both ports in one partition: see pkeys of both (ibv_devinfo -v)"
-                .to_owned()
-        }
-        _ => format!(
-            "let {} pass each switch and router: ACLs, security groups; see that both ports are in one VLAN",
+        "InfiniBand" => Fix::new(
+            "put both ports into one partition of the subnet manager; this lists the pkeys of a port",
+        )
+        .run("ibv_devinfo -v"),
+        _ => Fix::new(format!(
+            "let {} pass the ACLs and security groups of every switch and router, and put both ports into one VLAN",
             carrier(&tried.local)
-        ),
+        )),
     };
-    Judged::fails(why, finding.fix_in("between the hosts", between))
+    Judged::fails(why, finding.fix(between.at("between the hosts")))
 }
 
 /// Returns the packets that carry RDMA on this port.
@@ -85,6 +90,6 @@ fn carrier(end: &CardEnd) -> &'static str {
     match end.gid.kind.as_str() {
         "RoCE v2" => "UDP port 4791 (RoCE v2)",
         "RoCE v1" => "Ethernet frames of type 0x8915 (RoCE v1)",
-        _ => "the cards' packets",
+        _ => "the traffic of the cards",
     }
 }

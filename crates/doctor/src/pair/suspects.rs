@@ -27,7 +27,7 @@ pub(super) fn with_suspects(
             finding.found.push_str(&format!("; on {host}, {}", suspect.words()));
             // A chain that drops only some packets may drop others than these.
             is_blocked |= !suspect.is_partial;
-            finding = finding.fix_in(&format!("on {host}"), suspect.fix);
+            finding = finding.fix(names.fix(is_here, "accept UDP port 4791").run(suspect.fix));
         }
         is_explained &= is_blocked;
     }
@@ -77,11 +77,11 @@ impl Suspect {
             (true, false) => format!("chain {chain} drops UDP port 4791"),
             (true, true) => format!("chain {chain} drops some packets of UDP port 4791"),
             (false, false) => {
-                format!("chain {chain} drops what it has no rule for, and it has none for UDP port 4791")
+                format!("chain {chain} drops by default, and no rule accepts UDP port 4791")
             }
             (false, true) => {
                 format!(
-                    "chain {chain} drops what it has no rule for, and lets only some packets of UDP port 4791 through"
+                    "chain {chain} drops by default, and its rules accept only some packets of UDP port 4791"
                 )
             }
         }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::prose;
 use crate::recorded::{Base, Report, bases};
 
 /// What cannot be known even of a host on which all is well, by pack and check, and why.
@@ -86,6 +87,22 @@ fn every_check_is_seen_to_pass_to_find_and_not_to_know() {
         }
     }
     assert!(objections.is_empty(), "{}", objections.join("\n"));
+}
+
+/// A command to copy stands alone on its line.
+#[test]
+fn no_fix_mixes_prose_and_commands() {
+    let (mut objections, mut commands_count) = (BTreeSet::new(), 0);
+    for base in bases() {
+        // A variant without a change is told by the test of faults.
+        let packs = base.variants.iter().filter_map(|variant| variant.of(&base).ok());
+        for (what, commands) in packs.flat_map(|pack| Report::of(&pack).fixes()) {
+            commands_count += commands.len();
+            objections.extend(prose::objections(&what, &commands));
+        }
+    }
+    assert!(objections.is_empty(), "{objections:#?}");
+    assert!(commands_count > 200, "{commands_count}");
 }
 
 fn case(verdict: &str) -> Option<&'static str> {

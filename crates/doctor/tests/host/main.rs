@@ -1,5 +1,6 @@
 //! The checks where no RDMA library or device is needed: on recorded hosts, and on this one.
 
 mod faults;
+mod prose;
 mod recorded;
 mod this_host;

@@ -203,6 +203,15 @@ impl Report {
         here.chain(self.list("not_here").iter().map(|check| (name(check), "not here".to_owned()))).collect()
     }
 
+    /// The fixes of all findings: the words and the commands of each.
+    pub(crate) fn fixes(&self) -> Vec<(String, Vec<String>)> {
+        let findings = self.list("checks").iter().filter_map(|check| check["findings"].as_array()).flatten();
+        let fixes = findings.filter_map(|finding| finding["fixes"].as_array()).flatten();
+        let text = |value: &Value| value.as_str().expect("a text").to_owned();
+        let commands = |fix: &Value| fix["commands"].as_array().expect("a list").iter().map(text).collect();
+        fixes.map(|fix| (text(&fix["what"]), commands(fix))).collect()
+    }
+
     /// Everything that was said by one check.
     pub(crate) fn of_check(&self, name: &str) -> &Value {
         let all = self.list("checks").iter().chain(self.list("not_here"));
@@ -227,9 +236,12 @@ impl Report {
 /// What a person would read of a finding.
 fn words(finding: &Value) -> String {
     let fixes = finding["fixes"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let fixes = fixes.iter().flat_map(|fix| [&fix["place"], &fix["how"]]);
-    let words = std::iter::once(&finding["found"]).chain(fixes).filter_map(Value::as_str);
-    words.collect::<Vec<_>>().join("\n")
+    let fix = |fix: &Value| {
+        let commands = fix["commands"].as_array().expect("a list").clone();
+        [fix["place"].clone(), fix["what"].clone()].into_iter().chain(commands).collect::<Vec<_>>()
+    };
+    let words = std::iter::once(finding["found"].clone()).chain(fixes.iter().flat_map(fix));
+    words.filter_map(|word| word.as_str().map(str::to_owned)).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]

@@ -12,14 +12,18 @@ use crate::terminal;
 /// Reads a file written by [`save`].
 pub(super) fn load(path: &Path) -> Result<Dump, Failure> {
     let failure = |cause: String, fix: String| {
-        Failure::new(Exit::Usage, format!("read the pack {}", path.display())).cause(cause).fix(fix)
+        Failure::new(Exit::Usage, format!("cannot read the pack {}", path.display())).cause(cause).fix(fix)
     };
-    let other_file = |cause: String| failure(cause, "give a file that --dump has written".to_owned());
+    let other_file =
+        |cause: String| failure(cause, "give a file written by farreach doctor --dump".to_owned());
     let bytes = fs::read(path).map_err(|error| other_file(error.to_string()))?;
     Dump::from_json(&bytes).map_err(|error| match &error {
         DumpError::Version { farreach, .. } => {
-            let writer = farreach.as_deref().unwrap_or("that has written it");
-            failure(error.to_string(), format!("read it with farreach {writer}"))
+            let fix = match farreach {
+                Some(version) => format!("use farreach {version}, which wrote it"),
+                None => "use the version of farreach that wrote it".to_owned(),
+            };
+            failure(error.to_string(), fix)
         }
         _ => other_file(error.to_string()),
     })
@@ -30,8 +34,9 @@ pub(super) fn save(dump: &Dump, path: &Path) -> Result<()> {
     let text = dump.to_json().context("cannot write the pack as JSON")? + "\n";
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
     let path = path.display();
+    // The command is alone on its line, to be copied.
     terminal::tell(&format!(
-        "what was read is in {path}; to look at it elsewhere: farreach doctor --from {path}"
+        "wrote {path}; diagnose it on another host with:\n  farreach doctor --from {path}"
     ));
     Ok(())
 }
@@ -55,8 +60,8 @@ mod tests {
         let pair = format!(r#"{{"here": {host}, "peer": {host}, "readings": {{}}}}"#);
         for text in [host, &pair] {
             let (cause, fix) = refused(text);
-            assert_eq!(cause, "its version is 99, and this farreach knows 1");
-            assert_eq!(fix, "read it with farreach 7.1.0");
+            assert_eq!(cause, "the pack has schema version 99, and this farreach reads version 1");
+            assert_eq!(fix, "use farreach 7.1.0, which wrote it");
         }
     }
 
@@ -64,8 +69,8 @@ mod tests {
     fn what_is_no_pack_is_refused() {
         for text in ["not JSON", "{}", r#"{"readings": {}}"#, r#"{"schema_version": 1}"#] {
             let (cause, fix) = refused(text);
-            assert!(cause.starts_with("it is none: "), "{text}: {cause}");
-            assert_eq!(fix, "give a file that --dump has written");
+            assert!(cause.starts_with("not a pack: "), "{text}: {cause}");
+            assert_eq!(fix, "give a file written by farreach doctor --dump");
         }
     }
 }

@@ -42,65 +42,67 @@ const _: () = assert!(PeerAddress::DEFAULT_PORT == CONTROL_PORT);
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DoctorArgs {
-    /// Where `farreach serve` runs: look at that host too, and try each rail of this one with each of its
+    /// Host that runs `farreach serve`: examine it too, and try each of its rails with each rail of this host
     #[arg(value_name = "PEER", conflicts_with = "from")]
     peer: Option<PeerAddress>,
 
-    /// Try these rails of this host only, with commas between: RDMA devices (mlx5_0, rxe0) or libfabric providers (tcp, efa)
+    /// Try only these rails of this host, separated by commas: RDMA devices (mlx5_0, rxe0) or libfabric providers (tcp, efa)
     #[arg(short, long = "device", value_name = "NAME", value_delimiter = ',', requires = "peer", add = ArgValueCompleter::new(rails::completions))]
     devices: Vec<String>,
 
-    /// Use this GID index of this host's cards, instead of choosing the best
+    /// Use this GID index of this host's cards instead of the best one
     #[arg(short = 'x', long, value_name = "INDEX", requires = "peer")]
     gid_index: Option<u32>,
 
-    /// Server's port, unless PEER has one
+    /// Server's port, unless PEER contains one
     #[arg(short, long, value_name = "PORT", default_value_t = PeerAddress::DEFAULT_PORT)]
     port: u16,
 
-    /// Speak TLS with the server; FOLDER has cert.pem, key.pem and ca.pem
+    /// Connect over TLS; FOLDER contains cert.pem, key.pem and ca.pem
     #[arg(long, value_name = "FOLDER", requires = "peer")]
     tls: Option<PathBuf>,
 
-    /// Name in the server's certificate, if not PEER's
+    /// Name in the server's certificate, if it is not PEER
     #[arg(long, value_name = "NAME", requires = "tls")]
     tls_name: Option<String>,
 
-    /// Look at what was dumped elsewhere, of a host or of a pair, instead of this host
+    /// Diagnose a file written by --dump instead of this host
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
 
-    /// Write what was read and tried into a file, for someone who cannot reach this host; it has addresses in it, and no secrets
+    /// Write everything that was read and tried to a file, for diagnosis on another host. The file contains addresses, but no secrets
     #[arg(long, value_name = "FILE", conflicts_with = "from")]
     dump: Option<PathBuf>,
 
-    /// Leave the transfers out: they take seconds
+    /// Skip the transfers, which take a few seconds
     #[arg(long, conflicts_with_all = ["from", "peer"])]
     no_transfers: bool,
 
-    /// End with 1 for what is unknown or a warning, too
+    /// Exit with 1 also if a check warns or its result is unknown
     #[arg(long)]
     strict: bool,
 
-    /// Show what passes, too, and where each fact was read
+    /// Show passed checks too, and where each value was read
     #[arg(short, long)]
     verbose: bool,
 
-    /// Print everything as JSON
+    /// Print the report as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  farreach doctor                     this host
-  farreach doctor storage-7           this host, that one, and what is between
-  farreach doctor --dump rack7.json   take along what was read,
-  farreach doctor --from rack7.json   and look at it elsewhere
+  farreach doctor                     examine this host
+  farreach doctor storage-7           examine both hosts, and try their rails
+  farreach doctor --dump rack7.json   save what was read,
+  farreach doctor --from rack7.json   and diagnose it on another host
 
-Exit code: 0 if nothing fails, 1 if something does, 3 if there is no RDMA here
-(or, with a peer, no rail that both have), 4 if the peer is not reached: this
-host is told of all the same.";
+Exit code:
+  0  nothing failed
+  1  FAIL was reported for this host, the peer, or a pair of rails
+  3  this host has no RDMA device; with a peer: the hosts have no common rail
+  4  the peer was not reached; the report is about this host only";
 
 impl DoctorArgs {
     /// Returns the arguments of a test for the connection to the peer.
@@ -126,14 +128,15 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Exit> {
             Err(error) => return without_peer(args, error),
         },
         (None, Some(path)) => file::load(path)?,
-        (None, None) => this_host(args.no_transfers.then_some("left out by --no-transfers")),
+        (None, None) => this_host(args.no_transfers.then_some("skipped by --no-transfers")),
     };
     if let Some(path) = &args.dump {
         file::save(&dump, path)?;
     }
     let report = Report::of(&dump);
-    print(args, &report)?;
-    Ok(report.exit(args.strict))
+    let exit = report.exit(args.strict);
+    print(args, &report.with_exit(exit))?;
+    Ok(exit)
 }
 
 fn this_host(without_transfers: Option<&'static str>) -> Dump {
@@ -146,7 +149,7 @@ fn without_peer(args: &DoctorArgs, error: anyhow::Error) -> Result<Exit> {
     if failure.exit != Exit::PeerLost {
         return Err(error);
     }
-    let dump = this_host(Some("left out: a peer was asked for, and is not reached"));
+    let dump = this_host(Some("skipped, because the peer was not reached"));
     if let Some(path) = &args.dump {
         file::save(&dump, path)?;
     }

@@ -37,7 +37,7 @@ fn tables(runner: &impl Runner) -> Result<Vec<Table>, String> {
         let legacy = saved(runner, ["iptables-legacy-save", "ip6tables-legacy-save"])
             .or_else(|| saved(runner, ["iptables-save", "ip6tables-save"]));
         tables.extend(legacy.ok_or(
-            "the kernel has rules of iptables-legacy, and no program is here that lists them: apt-get install iptables",
+            "the kernel has rules of iptables-legacy, but iptables-legacy-save, which lists them, is not installed (package iptables)",
         )??);
     }
     Ok(tables)
@@ -49,7 +49,7 @@ fn of_nft(runner: &impl Runner, names: &BTreeSet<String>) -> Result<Vec<Table>, 
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         return of_iptables(runner, &names).unwrap_or_else(|| {
             Err(format!(
-                "the kernel has tables of rules ({}), and nft, which lists them, is not installed: apt-get install nftables",
+                "the kernel has tables of rules ({}), but nft, which lists them, is not installed (package nftables)",
                 names.join(", ")
             ))
         });
@@ -60,7 +60,7 @@ fn of_nft(runner: &impl Runner, names: &BTreeSet<String>) -> Result<Vec<Table>, 
     if !opaque.is_empty() {
         let names: Vec<&str> = opaque.iter().map(|table| table.name.as_str()).collect();
         let readable = of_iptables(runner, &names).ok_or(
-            "iptables has made rules that nft cannot show, and iptables-save is not installed: apt-get install iptables",
+            "iptables has created rules that nft cannot show, but iptables-save is not installed (package iptables)",
         )??;
         tables.extend(readable.into_iter().filter(|table| names.contains(&table.name.as_str())));
     }
@@ -88,9 +88,9 @@ fn modern_tables() -> Result<BTreeSet<String>, String> {
             Ok(BTreeSet::new())
         }
         Err(NetlinkError::Refused(Errno::PERM | Errno::ACCESS)) => {
-            Err("only root may list the rules of the firewall: run it as root".to_owned())
+            Err("only root may list the rules of the packet filters: run farreach doctor as root".to_owned())
         }
-        Err(error) => Err(format!("nf_tables, asked by netlink: {error}")),
+        Err(error) => Err(format!("cannot query nf_tables over netlink: {error}")),
     }
 }
 
@@ -115,7 +115,7 @@ fn has_legacy_tables() -> Result<bool, String> {
             Ok(names) if !names.trim().is_empty() => return Ok(true),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(format!("{path}: {error}: run it as root")),
+            Err(error) => return Err(format!("cannot read {path}: {error}; run farreach doctor as root")),
         }
     }
     Ok(false)

@@ -10,7 +10,7 @@ use super::walk::{Action, PORTS, Reach, Step, Steps, Table, is_nobodys, is_withi
 /// Returns the tables with their chains, and what the rules do with our ports.
 pub(super) fn parse(text: &str) -> Result<Vec<Table>, String> {
     let all: Value = serde_json::from_str(text).map_err(|error| format!("nft -j list ruleset: {error}"))?;
-    let objects = all["nftables"].as_array().ok_or("nft -j list ruleset: it lists nothing")?;
+    let objects = all["nftables"].as_array().ok_or("nft -j list ruleset: the output has no list")?;
     let mut tables: Vec<Table> = Vec::new();
     let mut sets = BTreeMap::new();
     for object in objects {

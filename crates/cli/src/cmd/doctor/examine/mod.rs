@@ -24,15 +24,15 @@ pub(crate) struct ExamineArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// What libibverbs says
+    /// Query libibverbs
     Verbs,
-    /// What libfabric says
+    /// Query libfabric
     Fabric,
-    /// What could carry a transfer
+    /// List the rails
     Rails,
-    /// Whether it does
+    /// Try a transfer over a rail
     Transfer {
-        /// One of them
+        /// The rail
         rail: String,
     },
 }
@@ -47,6 +47,6 @@ pub(crate) fn run(args: &ExamineArgs) -> Result<Exit> {
         What::Rails => serde_json::to_string(&rails::look()),
         What::Transfer { rail } => serde_json::to_string(&transfer::attempt(rail)),
     };
-    terminal::print(&found.context("cannot write what was found")?)?;
+    terminal::print(&found.context("cannot write the result as JSON")?)?;
     Ok(Exit::Ok)
 }

@@ -44,8 +44,8 @@ fn run(rail: &str) -> Result<Trial> {
     // a core.
     let settings = Settings::new().heartbeat(PATIENCE / 10).peer_timeout(PATIENCE).rails([&rail]);
     let engine = |name: &str| Engine::with(settings.clone().name(name));
-    let (here, there) = (engine("one side")?, engine("the other side")?);
-    let (client, server) = connection().context("cannot make a connection to this host itself")?;
+    let (here, there) = (engine("sender")?, engine("receiver")?);
+    let (client, server) = connection().context("cannot connect to this host itself")?;
     let pages = pattern();
     let expected = pages.clone();
     let connecting = there.accept_over(server)?;
@@ -59,7 +59,7 @@ fn run(rail: &str) -> Result<Trial> {
         let sent = send(&here, &peer, &pages)?;
         Ok((sent, peer))
     });
-    let received = answering.join().map_err(|_| anyhow!("the other side has panicked"))?;
+    let received = answering.join().map_err(|_| anyhow!("the receiving side panicked"))?;
     // Both engines stay until both sides are done: one that closes first could lose data that it
     // has sent.
     let ((sent, _peer), (landed, _other, _there)) = both(sent, received)?;
@@ -103,7 +103,7 @@ fn send(engine: &Engine, peer: &Peer, expected: &[u8]) -> Result<Sent> {
         let message = number.to_ne_bytes().to_vec();
         peer.send(message.clone()).wait(PATIENCE)?;
         if peer.recv().wait(PATIENCE)? != message {
-            return Err(mismatch("a message that came back is another one").into());
+            return Err(mismatch("an answer differs from the message").into());
         }
         let is_late = Instant::now() > deadline;
         if number >= WARM_UP || is_late {
@@ -116,7 +116,7 @@ fn send(engine: &Engine, peer: &Peer, expected: &[u8]) -> Result<Sent> {
     peer.send(ENOUGH.to_vec()).wait(PATIENCE)?;
     times.sort_unstable();
     let names = String::from_utf8(peer.recv().wait(PATIENCE)?)?;
-    let (grant, counter) = names.split_once(' ').context("the other side has named no memory")?;
+    let (grant, counter) = names.split_once(' ').context("the receiver granted no memory")?;
     let memory = peer.remote(grant.parse()?).wait(PATIENCE)?;
     let counter = peer.remote_counter(counter.parse()?).wait(PATIENCE)?;
     let mut source = registered::allocate(engine, BYTES)?;
@@ -144,22 +144,22 @@ fn receive(engine: &Engine, peer: &Peer, expected: &[u8]) -> Result<Instant> {
     let arrival = counter.reach(PAGES.into()).wait(PATIENCE);
     let landed = Instant::now();
     if let Err(error) = arrival {
-        bail!("{} of {PAGES} pages have arrived: {error}", counter.reached());
+        bail!("{} of {PAGES} pages arrived: {error}", counter.reached());
     }
     let memory = grant.revoke(PATIENCE)?.to_vec();
     // Compares everything at once first, which is fast.
     if memory[..] != *expected
         && let Some(place) = memory.iter().zip(expected).position(|(found, expected)| found != expected)
     {
-        return Err(mismatch(&format!("byte {place} of {BYTES} is the first wrong one")).into());
+        return Err(mismatch(&format!("the first wrong byte is at offset {place} of {BYTES}")).into());
     }
     peer.send(b"all is right".to_vec()).wait(PATIENCE)?;
     Ok(landed)
 }
 
 fn mismatch(cause: &str) -> Failure {
-    Failure::new(Exit::Mismatch, "bytes came that were not sent").cause(cause).fix(
-        "take this rail out of use: it corrupts data; look at its firmware, its driver and its host's memory",
+    Failure::new(Exit::Mismatch, "received bytes differ from those sent").cause(cause).fix(
+        "do not use this rail, because it corrupts data; check its firmware, its driver and the host's memory",
     )
 }
 

@@ -37,9 +37,9 @@ pub(crate) fn answer(line: &mut Line, task: &Task, rails: &[String], gid_index: 
 /// Opens a card that the server offers. The server may be restricted to some of its cards.
 fn open(name: &str, rails: &[String], gid_index: Option<u32>) -> Result<Probe, Failure> {
     if !rails.iter().any(|rail| rail == name) {
-        return Err(Failure::new(Exit::Unavailable, format!("{name} is no rail of this server's"))
-            .cause(format!("it offers {}", rails.join(", ")))
-            .fix("start the client again: it asks what there is"));
+        return Err(Failure::new(Exit::Unavailable, format!("the server has no rail {name}"))
+            .cause(format!("its rails are {}", rails.join(", ")))
+            .fix("run the command again: it requests the list of rails"));
     }
     Probe::open(name, gid_index)
 }
@@ -87,7 +87,7 @@ fn connect(probe: &Probe, end: &End, mtu_bytes: u32) -> Result<(ConnectTold, imp
 }
 
 fn garbled() -> Trouble {
-    let failure = Failure::new(Exit::Failed, "the other side's queue pair makes no sense")
-        .fix("install the same farreach on both sides");
+    let failure = Failure::new(Exit::Failed, "the peer's queue pair is not valid")
+        .fix("install the same version of farreach on both hosts");
     trouble(Obstacle::Other, failure)
 }

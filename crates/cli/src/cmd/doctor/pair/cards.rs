@@ -122,8 +122,8 @@ fn connect(line: &mut Line, probe: &Probe, mtu_bytes: u32, tried: &mut CardsTrie
     tried.connected_there = told.tried;
     let Some((end, place)) = told.end else { return Ok(None) };
     let connected = end.address().ok_or_else(|| {
-        let failure = Failure::new(Exit::Failed, "the other side's queue pair makes no sense");
-        trouble(Obstacle::Other, failure.fix("install the same farreach on both sides"))
+        let failure = Failure::new(Exit::Failed, "the peer's queue pair is not valid");
+        trouble(Obstacle::Other, failure.fix("install the same version of farreach on both hosts"))
     });
     let connected = connected.and_then(|other| probe.connect(&wire, &other));
     tried.connected_here = Tried::from(&connected);
@@ -153,9 +153,7 @@ struct Route {
 
 impl Route {
     fn part(&self, bytes: usize) -> Result<RemoteRange, Trouble> {
-        self.target
-            .get(0, bytes as u64)
-            .ok_or_else(|| wanting("the other side offers less memory than it should"))
+        self.target.get(0, bytes as u64).ok_or_else(|| wanting("the peer granted less memory than requested"))
     }
 
     fn write_short(&mut self) -> Result<(), Trouble> {
@@ -223,9 +221,9 @@ impl Route {
 }
 
 fn no_memory() -> Trouble {
-    wanting("a request did not give its memory back")
+    wanting("a work request did not return its buffer")
 }
 
 fn wanting(what: &str) -> Trouble {
-    trouble(Obstacle::Other, Failure::new(Exit::Failed, what).fix("tell the makers of farreach"))
+    trouble(Obstacle::Other, Failure::new(Exit::Failed, what).fix("report this as a defect of farreach"))
 }

@@ -26,8 +26,8 @@ use farreach_doctor::pair::readings::{Cell, Control, LeftOut, Obstacle, PairRead
 /// The maximum size of a pack. That of a host with many cards has some hundred KiB.
 const PACK_BYTES_MAX: usize = 32 << 20;
 
-/// How long the peer may take to collect its pack, with time for libraries that hang.
-const LOOK_PATIENCE: Duration = Duration::from_secs(60);
+/// How long the peer may take to collect its pack, with time for two libraries that do not answer.
+const LOOK_PATIENCE: Duration = Duration::from_secs(150);
 
 /// How long one pair of rails may take. If a library hangs, the trials go on with the next pair
 /// after this time.
@@ -43,7 +43,7 @@ pub(crate) fn look(args: &ClientArgs) -> Result<PairPack> {
     let (mut line, welcome) = session::call(args)?;
     let name = &welcome.host;
     let peer = if *name == host_name() { args.peer.host().to_owned() } else { name.clone() };
-    progress.tick(format!("looking at this host and {peer}"));
+    progress.tick(format!("examining this host and {peer}"));
     let control = begin(args, &mut line)?;
     // Both hosts collect at the same time.
     let here = collect::host(&Processes::FOR_A_PAIR);
@@ -80,7 +80,7 @@ fn begin(args: &ClientArgs, line: &mut Line) -> Result<Control> {
     let Looking = line.recv()?;
     let round_trip = began.elapsed();
     let told = |address: io::Result<SocketAddr>| {
-        let address = address.context("the connection is gone")?;
+        let address = address.context("the control connection was lost")?;
         anyhow::Ok(SocketAddr::new(address.ip().to_canonical(), address.port()))
     };
     let stream = line.stream();
@@ -115,13 +115,13 @@ fn pairs(here: &[String], there: &[String]) -> (Vec<(String, String)>, Vec<LeftO
             there.iter().filter(|remote| !fabric::is_provider(remote)).collect()
         };
         if met.is_empty() {
-            left_out.push(leave(local, "the peer offers nothing to meet it"));
+            left_out.push(leave(local, "the peer has no matching rail"));
         }
         pairs.extend(met.into_iter().map(|remote| (local.clone(), remote.clone())));
     }
     let has_card = here.iter().any(|name| !fabric::is_provider(name));
     let unmet = there.iter().filter(|name| !fabric::is_provider(name) && !has_card);
-    left_out.extend(unmet.map(|name| leave(name, "there is no RDMA card here to meet it")));
+    left_out.extend(unmet.map(|name| leave(name, "this host has no RDMA card")));
     (pairs, left_out)
 }
 
@@ -150,9 +150,12 @@ fn within(
             trouble(if is_loss { Obstacle::Unanswered } else { Obstacle::Other }, failure)
         }
         Err(_) => {
-            let failure = Failure::new(Exit::PeerLost, "it hangs")
-                .cause(format!("no answer within {patience:?}: a library or a driver does not come back"))
-                .fix("look into dmesg on both hosts");
+            let failure = Failure::new(
+                Exit::PeerLost,
+                format!("no result within {} s", patience.as_secs_f64()),
+            )
+            .cause("a call of a library or a driver has not returned, or one of the hosts is very slow")
+            .fix("read the kernel log of both hosts; if a host is busy, try again later\ndmesg | tail -n 30");
             trouble(Obstacle::Silent, failure)
         }
     });
@@ -186,7 +189,7 @@ mod tests {
         assert_eq!(left_out.len(), 1);
         assert_eq!(
             (left_out[0].rail.as_str(), left_out[0].reason.as_str()),
-            ("efa", "the peer offers nothing to meet it")
+            ("efa", "the peer has no matching rail")
         );
     }
 

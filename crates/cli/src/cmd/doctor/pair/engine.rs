@@ -59,7 +59,7 @@ pub(super) fn order(rails: rails::Wish, task: words::Task) -> Order<Named<words:
 /// Runs the client's side over the only rail that `args` names.
 pub(super) fn attempt(args: &ClientArgs, mut cell: Cell) -> Result<Cell> {
     let (line, welcome) = session::call(args)?;
-    let here = line.stream().local_addr().context("the connection is gone")?;
+    let here = line.stream().local_addr().context("the control connection was lost")?;
     let choice = rails::choose(&args.rails, &welcome.offers, here)?;
     let settings = RULES.settings().rails(choice.names.clone()).name(host_name());
     let engine = Engine::with(settings)?;
@@ -126,6 +126,6 @@ pub(crate) fn serve(engine: &Engine, channel: &Channel) -> Result<()> {
     }
     let mut found = vec![0; len];
     memory.read_at(0, &mut found);
-    compare(Pattern::new(SEED, len).stamped(0), &found, || "pages are not what was sent".to_owned())?;
+    compare(Pattern::new(SEED, len).stamped(0), &found, || "pages differ from what was sent".to_owned())?;
     channel.send(Verified)
 }

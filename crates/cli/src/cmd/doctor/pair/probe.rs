@@ -236,10 +236,12 @@ impl Wire {
                 Err(failure) => Err(self.failed(failure)),
             },
             None => {
-                let failure =
-                    Failure::new(Exit::PeerLost, format!("nothing has completed over {}", self.card))
-                        .cause(format!("{PATIENCE:?} have passed, and the card has not given it up either"))
-                        .fix("see what both cards count: rdma statistic");
+                let failure = Failure::new(Exit::PeerLost, format!("no completion on {}", self.card))
+                    .cause(format!(
+                        "the card reported neither success nor failure within {} s",
+                        PATIENCE.as_secs()
+                    ))
+                    .fix("compare the counters of both cards\nrdma statistic");
                 Err(trouble(Obstacle::Silent, failure))
             }
         }

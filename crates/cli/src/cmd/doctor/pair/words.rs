@@ -42,9 +42,9 @@ impl Task {
     /// Describes the task, for the log.
     pub(crate) fn words(&self) -> String {
         match self {
-            Self::Look => "what this host is like".to_owned(),
-            Self::Cards { server, client } => format!("{server} with its {client}"),
-            Self::Engine => "over the rail".to_owned(),
+            Self::Look => "checks of this host".to_owned(),
+            Self::Cards { server, client } => format!("trial of {server} with the client's {client}"),
+            Self::Engine => "trial of a libfabric rail".to_owned(),
         }
     }
 }

@@ -17,6 +17,9 @@ pub(in crate::cmd::doctor) struct Style {
 /// The indentation of every line of a finding.
 const INDENT: usize = 9;
 
+/// The additional indentation of a command below the words of its fix.
+const COMMAND_INDENT: usize = 2;
+
 /// The order of findings: the worst first.
 pub(super) const ORDER: [Verdict; 4] = [Verdict::Fail, Verdict::Warn, Verdict::Unknown, Verdict::Pass];
 
@@ -25,7 +28,7 @@ pub(super) const ORDER: [Verdict; 4] = [Verdict::Fail, Verdict::Warn, Verdict::U
 pub(super) fn findings(what: &str, findings: &[Finding], style: Style) -> String {
     let told = ORDER.into_iter().filter(|verdict| *verdict != Verdict::Pass || style.is_verbose);
     told.flat_map(|verdict| grouped(findings, verdict))
-        .map(|group| format!("\n{}", finding(what, None, &group, style)))
+        .map(|group| format!("\n{}", finding(what, &Context::default(), &group, style)))
         .collect()
 }
 
@@ -59,8 +62,17 @@ pub(super) fn grouped(findings: &[Finding], verdict: Verdict) -> Vec<Group<'_>> 
     groups
 }
 
+/// What is known about a finding beyond the finding itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Context<'a> {
+    /// Why the check matters.
+    pub(super) why: Option<&'a str>,
+    /// The host on which the fixes are to be run, if the report is about two hosts.
+    pub(super) host: Option<&'a str>,
+}
+
 /// Formats one finding, for all of its subjects.
-pub(super) fn finding(check: &str, why: Option<&str>, group: &Group<'_>, style: Style) -> String {
+pub(super) fn finding(check: &str, context: &Context<'_>, group: &Group<'_>, style: Style) -> String {
     let Group { finding, subjects } = group;
     let label = match finding.verdict {
         Verdict::Pass => "pass",
@@ -71,39 +83,34 @@ pub(super) fn finding(check: &str, why: Option<&str>, group: &Group<'_>, style: 
     let subject = if subjects.is_empty() { String::new() } else { format!(", {}", subjects.join(", ")) };
     let mut text = labelled(label, &format!("{check}{subject}: {}", finding.found), style);
     let is_problem = matches!(finding.verdict, Verdict::Warn | Verdict::Fail);
-    if let Some(why) = why.filter(|_| is_problem) {
+    if let Some(why) = context.why.filter(|_| is_problem) {
         text.push_str(&noted("why", why, style));
     }
     if style.is_verbose && !finding.read.is_empty() {
         text.push_str(&noted("read", &finding.read.join(", "), style));
     }
-    text.push_str(&fixes(&finding.fixes, style));
+    text.push_str(&fixes(&finding.fixes, context.host, style));
     text
 }
 
-fn fixes(fixes: &[Fix], style: Style) -> String {
-    let widest = fixes.iter().filter_map(|fix| fix.place.as_ref()).map(|place| place.chars().count()).max();
+/// Formats fixes in one layout: the place and the words, then each command alone on its line.
+///
+/// Commands are never folded, so that they can be copied.
+fn fixes(fixes: &[Fix], host: Option<&str>, style: Style) -> String {
+    let host = host.map(|host| format!("on {host}"));
     let mut text = String::new();
     for (number, fix) in fixes.iter().enumerate() {
         let label = if number == 0 { "fix" } else { "" };
         let margin = format!("{:INDENT$}{label:<4}  ", "");
-        let place = fix.place.as_deref().unwrap_or("here");
-        let lead = widest.map_or_else(|| margin.clone(), |widest| format!("{margin}{place:widest$}  "));
-        let fits =
-            |lead: &str| style.width.is_none_or(|width| columns(lead) + columns(&fix.how) <= width.into());
-        // A command has to be copied, and folding would break it.
-        let told = if !fits(&lead) && fits(&margin) {
-            format!("{margin}{place}:\n{}{}\n", " ".repeat(columns(&margin)), fix.how)
-        } else {
-            folded(&lead, &fix.how, style.width)
-        };
-        text.push_str(&painted(&told, label, style.paint));
+        let place: Vec<&str> = host.iter().chain(&fix.place).map(String::as_str).collect();
+        let place = if place.is_empty() { String::new() } else { format!("{}: ", place.join(", ")) };
+        let end = if fix.commands.is_empty() { "" } else { ":" };
+        let words = folded(&margin, &format!("{place}{}{end}", fix.what), style.width);
+        text.push_str(&painted(&words, label, style.paint));
+        let indent = " ".repeat(margin.chars().count() + COMMAND_INDENT);
+        text.extend(fix.commands.iter().map(|command| format!("{indent}{command}\n")));
     }
     text
-}
-
-fn columns(text: &str) -> usize {
-    text.chars().count()
 }
 
 fn noted(label: &str, words: &str, style: Style) -> String {
@@ -135,14 +142,32 @@ mod tests {
     const STYLE: Style = Style { is_verbose: false, width: Some(60), paint: Paint::PLAIN };
 
     #[test]
-    fn a_fix_that_does_not_fit_beside_its_place_is_below_it() {
+    fn each_command_stands_alone_on_its_line_and_is_never_folded() {
         let found = Finding::fail("64 KiB may be locked")
-            .fix_in("shell", "ulimit -l unlimited")
-            .fix_in("container", "docker run --ulimit memlock=-1 IMAGE");
-        let expected = "         fix   shell      ulimit -l unlimited
-               container:
-               docker run --ulimit memlock=-1 IMAGE
+            .fix(Fix::new("raise the limit, as root or up to the hard limit").run("ulimit -l unlimited"))
+            .fix(
+                Fix::new("start the container without the limit")
+                    .at("container")
+                    .run("docker run --ulimit memlock=-1 --cap-add IPC_LOCK IMAGE"),
+            )
+            .fix("use less memory");
+        let expected = "         fix   raise the limit, as root or up to the hard
+               limit:
+                 ulimit -l unlimited
+               container: start the container without the
+               limit:
+                 docker run --ulimit memlock=-1 --cap-add IPC_LOCK IMAGE
+               use less memory
 ";
-        assert_eq!(fixes(&found.fixes, STYLE), expected);
+        assert_eq!(fixes(&found.fixes, None, STYLE), expected);
+    }
+
+    #[test]
+    fn a_fix_of_one_of_two_hosts_names_the_host() {
+        let load = Fix::new("load it").at("at boot").run("modprobe rdma_rxe");
+        let expected = "         fix   on storage-7, at boot: load it:
+                 modprobe rdma_rxe
+";
+        assert_eq!(fixes(&[load], Some("storage-7"), STYLE), expected);
     }
 }

@@ -4,79 +4,94 @@ use std::fmt::Write;
 
 use farreach_doctor::{CheckReport, HostReport, Verdict};
 
-use super::findings::{ORDER, Style, finding, grouped, names};
+use super::findings::{Context, ORDER, Style, finding, grouped, names};
 use crate::terminal::folded;
 
-/// Formats the report of one host.
-pub(super) fn host(host: &HostReport, style: Style) -> String {
-    let mut text = folded("", &headline(host), style.width);
-    let mut has_problems = false;
-    for verdict in ORDER {
-        let is_pass = verdict == Verdict::Pass;
-        // A problem has several lines, and a blank one sets it apart.
-        let mut told: Vec<String> = Vec::new();
+/// Formats the report of one host. A blank line separates findings.
+///
+/// `fixes_host` is the host that the fixes name.
+pub(super) fn host(host: &HostReport, label: &str, fixes_host: Option<&str>, style: Style) -> String {
+    let mut text = folded("", &headline(host, label), style.width);
+    for verdict in ORDER.into_iter().filter(|verdict| *verdict != Verdict::Pass || style.is_verbose) {
         for CheckReport { check, why, findings, .. } in &host.checks {
-            let groups = grouped(findings, verdict);
-            told.extend(groups.iter().map(|group| finding(check, Some(why), group, style)));
-        }
-        if is_pass && !style.is_verbose {
-            told = vec![names("pass", &passed(host), style)];
-        }
-        if is_pass && has_problems && told.iter().any(|it| !it.is_empty()) {
-            text.push('\n');
-        }
-        has_problems |= !told.is_empty();
-        for it in &told {
-            text.push_str(if is_pass { "" } else { "\n" });
-            text.push_str(it);
+            let context = Context { why: Some(why), host: fixes_host };
+            for group in grouped(findings, verdict) {
+                text.push('\n');
+                text.push_str(&finding(check, &context, &group, style));
+            }
         }
     }
-    let not_here: Vec<String> = match host.not_here.len() {
-        _ if style.is_verbose => {
-            host.not_here.iter().map(|it| format!("{} ({})", it.check, it.reason)).collect()
-        }
-        // Without a device nearly all checks are skipped, and their names say nothing.
-        many if many > NAMES_MAX => vec![format!("{many} checks do not apply here (-v lists them)")],
-        _ => host.not_here.iter().map(|it| it.check.clone()).collect(),
-    };
-    text.push_str(&names("skipped", &not_here, style));
+    let passed = if style.is_verbose { Vec::new() } else { passed(host) };
+    let summary = names("pass", &passed, style) + &skipped(host, style);
+    if !summary.is_empty() {
+        text.push('\n');
+        text.push_str(&summary);
+    }
     text
+}
+
+/// Formats the checks that do not apply; if verbose, with one line for each reason.
+fn skipped(host: &HostReport, style: Style) -> String {
+    let all = &host.not_here;
+    if !style.is_verbose {
+        // Without a device nearly all checks are skipped, and their names say nothing.
+        let told = match all.len() {
+            many if many > NAMES_MAX => {
+                vec![format!("{many} checks do not apply to this host (-v lists them)")]
+            }
+            _ => all.iter().map(|it| it.check.clone()).collect(),
+        };
+        return names("skipped", &told, style);
+    }
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for it in all {
+        match reasons.iter_mut().find(|(reason, _)| *reason == it.reason) {
+            Some((_, checks)) => checks.push(&it.check),
+            None => reasons.push((&it.reason, vec![&it.check])),
+        }
+    }
+    let line = |(reason, checks): (&str, Vec<&str>)| {
+        names("skipped", &[format!("{reason}: {}", checks.join(", "))], style)
+    };
+    reasons.into_iter().map(line).collect()
 }
 
 /// A longer list of names is not readable.
 const NAMES_MAX: usize = 20;
 
 /// Formats the first line: `storage-7: 1 check fails, 2 warn, 1 is unknown, 23 pass`.
-fn headline(host: &HostReport) -> String {
+fn headline(host: &HostReport, label: &str) -> String {
     let count = |verdict| host.checks.iter().filter(|check| check.verdict == verdict).count();
-    let words = |verdict, one: &str, many: &str| match count(verdict) {
-        0 => None,
-        1 => Some(format!("1 {one}")),
-        several => Some(format!("{several} {many}")),
-    };
-    let counts: Vec<String> = [
-        words(Verdict::Fail, "check fails", "checks fail"),
-        words(Verdict::Warn, "warns", "warn"),
-        words(Verdict::Unknown, "is unknown", "are unknown"),
-        words(Verdict::Pass, "passes", "pass"),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
+    let words = [
+        (Verdict::Fail, "fails", "fail"),
+        (Verdict::Warn, "warns", "warn"),
+        (Verdict::Unknown, "is unknown", "are unknown"),
+        (Verdict::Pass, "passes", "pass"),
+    ];
+    let mut counts: Vec<String> = Vec::new();
+    for (verdict, one, many) in words {
+        // Only the first count names the checks.
+        let is_first = counts.is_empty();
+        match count(verdict) {
+            0 => {}
+            1 => counts.push(format!("1 {}{one}", if is_first { "check " } else { "" })),
+            several => counts.push(format!("{several} {}{many}", if is_first { "checks " } else { "" })),
+        }
+    }
     let counts = match count(Verdict::Pass) {
         all if all > 1 && all == host.checks.len() => format!("all {all} checks pass"),
         _ => counts.join(", "),
     };
-    let mut headline = format!("{}: {counts}", host.host);
+    let mut headline = format!("{label}: {counts}");
     if !host.has_rdma {
-        headline.push_str("; there is no RDMA here");
+        headline.push_str("; no RDMA device");
         let works = host.working_rails();
         if !works.is_empty() {
-            let _ = write!(headline, ", and what works is {}", works.join(", "));
+            let _ = write!(headline, "; {} works", works.join(", "));
         }
     }
     if let Some(constructed) = &host.constructed {
-        let _ = write!(headline, " (no real host: {constructed})");
+        let _ = write!(headline, " (not a real host: {constructed})");
     }
     headline
 }
@@ -89,7 +104,7 @@ fn passed(host: &HostReport) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use farreach_doctor::Finding;
+    use farreach_doctor::{Finding, Fix};
     use serde_json::json;
 
     use super::*;
@@ -108,8 +123,8 @@ mod tests {
             Finding::fail("64 KiB may be locked, and 1 MiB was refused")
                 .of(device)
                 .read("/proc/self/limits")
-                .fix_in("shell", "ulimit -l unlimited")
-                .fix_in("systemd", "LimitMEMLOCK=infinity")
+                .fix(Fix::new("raise the limit").at("this shell").run("ulimit -l unlimited"))
+                .fix(Fix::new("add this line to the unit").at("systemd").run("LimitMEMLOCK=infinity"))
         };
         let mut report: HostReport = serde_json::from_value(json!({
             "host": "storage-7",
@@ -121,7 +136,7 @@ mod tests {
         }))
         .unwrap();
         report.checks = vec![
-            check("kernel", vec![Finding::pass("it speaks RDMA").read("/sys")]),
+            check("kernel", vec![Finding::pass("RDMA devices: rxe0").read("/sys")]),
             check("acs", vec![Finding::unknown("needs root")]),
             check("memlock", vec![refused("rxe0"), refused("rxe1")]),
         ];
@@ -136,23 +151,26 @@ storage-7: 1 check fails, 1 is unknown, 1 passes
 FAIL     memlock, rxe0, rxe1: 64 KiB may be locked, and 1
          MiB was refused
          why   It matters.
-         fix   shell    ulimit -l unlimited
-               systemd  LimitMEMLOCK=infinity
+         fix   this shell: raise the limit:
+                 ulimit -l unlimited
+               systemd: add this line to the unit:
+                 LimitMEMLOCK=infinity
 
 unknown  acs: needs root
 
 pass     kernel
 skipped  efa
 ";
-        assert_eq!(host(&report(), STYLE), expected);
+        assert_eq!(host(&report(), "storage-7", None, STYLE), expected);
     }
 
     #[test]
     fn who_asks_for_more_sees_what_passes_and_where_it_was_read() {
-        let text = host(&report(), Style { is_verbose: true, ..STYLE });
-        for line in
-            ["pass     kernel: it speaks RDMA\n         read  /sys\n", "skipped  efa (no such card)\n"]
-        {
+        let text = host(&report(), "storage-7", None, Style { is_verbose: true, ..STYLE });
+        for line in [
+            "\n\npass     kernel: RDMA devices: rxe0\n         read  /sys\n",
+            "\n\nskipped  no such card: efa\n",
+        ] {
             assert!(text.contains(line), "{text}");
         }
     }
@@ -162,7 +180,14 @@ skipped  efa
         let checks = ["kernel", "port"].map(|name| check(name, vec![Finding::pass("well")]));
         let mut report = report();
         report.checks = checks.into();
-        assert_eq!(headline(&report), "storage-7: all 2 checks pass");
+        assert_eq!(headline(&report, "storage-7"), "storage-7: all 2 checks pass");
+    }
+
+    #[test]
+    fn the_first_count_names_the_checks() {
+        let mut report = report();
+        report.checks = vec![check("acs", vec![Finding::warn("a")]), check("port", vec![Finding::pass("a")])];
+        assert_eq!(headline(&report, "storage-7"), "storage-7: 1 check warns, 1 passes");
     }
 
     #[test]
@@ -174,7 +199,7 @@ skipped  efa
         ];
         let mut report = report();
         (report.has_rdma, report.checks) = (false, checks);
-        let headline = "storage-7: 2 checks fail; there is no RDMA here, and what works is tcp";
-        assert_eq!(super::headline(&report), headline);
+        let headline = "storage-7: 2 checks fail; no RDMA device; tcp works";
+        assert_eq!(super::headline(&report, "storage-7"), headline);
     }
 }

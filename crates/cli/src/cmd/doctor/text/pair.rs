@@ -55,9 +55,10 @@ fn matrix(report: &PairReport, width: Option<u16>) -> String {
             format!("{lead}{}", row.why),
         ]
     });
-    let peer: String = report.peer.chars().take(20).collect();
+    // A long name must not make the other columns too narrow.
+    let short = |name: &str| name.chars().take(20).collect::<String>();
     let width = width.map_or(WIDTH_MAX, |width| width.min(WIDTH_MAX));
-    table(&["HERE", &peer, "RTT", "RATE", ""], rows, Some(width))
+    table(&[&short(&report.here), &short(&report.peer), "RTT", "RATE", ""], rows, Some(width))
 }
 
 #[cfg(test)]
@@ -84,6 +85,7 @@ mod tests {
     #[test]
     fn the_matrix_fits_a_terminal_and_names_both_sides() {
         let report: PairReport = serde_json::from_value(json!({
+            "here": "web-1",
             "peer": "storage-7",
             "matrix": [
                 row("mlx5_bond_0/1", "mlx5_bond_0/2", "works", "works", Some((3_210, 94_200_000_000))),
@@ -100,7 +102,7 @@ mod tests {
         .unwrap();
         let text = pair(&report, Style { is_verbose: false, width: None, paint: Paint::PLAIN });
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[0].starts_with("HERE") && lines[0].contains("storage-7"), "{text}");
+        assert!(lines[0].starts_with("web-1") && lines[0].contains("storage-7"), "{text}");
         assert!(
             lines[1].contains("3.21 µs") && lines[1].contains("94.2 Gb/s") && lines[1].ends_with("works"),
             "{text}"
