@@ -10,7 +10,6 @@
 //! - [`example`]: a program to run as a user runs it; [`listen`]: its output.
 //! - [`drop_in_orders`]: handles that may be dropped in any order; [`allocations`]: the number of
 //!   allocations.
-//! - [`for_each_seed`]: one test with many histories, each replayed by its seed.
 //! - [`shared_object`]: a library built for a test; [`rdma_core_release`]: the release of an
 //!   installed one.
 //! - `Authority`: certificates for both sides of a connection, good and bad (feature
