@@ -39,7 +39,7 @@ impl Receiver {
             .name("receiver".to_owned())
             .spawn(move || receive(&link, &of_thread, header_len, len))
             .map_err(|error| {
-                Failure::new(Exit::Failed, "start a thread that receives").cause(error.to_string())
+                Failure::new(Exit::Failed, "cannot start the receiving thread").cause(error.to_string())
             })?;
         Ok(Self { state, thread })
     }
@@ -72,7 +72,7 @@ impl Receiver {
         self.state.is_done.store(true, Ordering::Release);
         match self.thread.join() {
             Ok(ended) => ended.map(|()| self.state.received.load(Ordering::Acquire)),
-            Err(_) => Err(Failure::new(Exit::Failed, "receive messages").cause("the thread panicked")),
+            Err(_) => Err(Failure::new(Exit::Failed, "cannot receive messages").cause("the thread panicked")),
         }
     }
 }
@@ -84,12 +84,12 @@ fn receive(link: &Link, state: &State, header_len: usize, len: usize) -> Result<
         let received = done.success.byte_len as usize;
         let body = slice.get(header_len + WORD.min(len)..received).unwrap_or_default();
         if received != header_len + len || body.iter().any(|byte| *byte != FILL) {
-            return Err(Failure::new(Exit::Mismatch, "a message is not what was sent")
+            return Err(Failure::new(Exit::Mismatch, "a message has wrong contents")
                 .cause(format!(
-                    "it has {received} bytes, {} of them wrong",
+                    "it has {received} bytes, {} of which are wrong",
                     body.iter().filter(|byte| **byte != FILL).count()
                 ))
-                .fix("do not trust this path with data: see the card's error counters"));
+                .fix("do not use this path for data; check the error counters of the card"));
         }
         link.post_recv(slice)?;
         state.received.fetch_add(1, Ordering::AcqRel);

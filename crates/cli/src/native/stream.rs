@@ -65,10 +65,10 @@ impl StreamRules {
         }
         Err(Failure::new(
             Exit::Unavailable,
-            format!("{} sends no datagram of {} bytes", card.name, self.bytes),
+            format!("{} cannot send a datagram of {} bytes", card.name, self.bytes),
         )
-        .cause(format!("a datagram is one packet, and the path MTU is {max} bytes"))
-        .fix(format!("measure up to {max} bytes (--sizes), or use --connection rc")))
+        .cause(format!("a datagram has one packet, and the path MTU is {max} bytes"))
+        .fix(format!("use --sizes up to {max}, or --connection rc")))
     }
 }
 
@@ -304,9 +304,9 @@ impl ServedStream {
             }
             return Err(Failure::new(
                 Exit::Mismatch,
-                format!("{received} messages have arrived, and {posted} were sent"),
+                format!("{posted} messages were sent, {received} arrived"),
             )
-            .fix("do not trust this path with data: see the card's error counters"));
+            .fix("do not use this path for data; check the error counters of the card"));
         }
         // Reads write nothing here. The client checks what it has read.
         if posted == 0 || self.operation == NativeOperation::Read {

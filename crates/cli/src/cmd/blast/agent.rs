@@ -85,7 +85,7 @@ fn recv(channel: &Channel, target: Option<&mut Target>, patience: Duration) -> R
     match (channel.recv_either(patience), target) {
         (Ok(Received::Message(Order::Enough)), _) => Ok(true),
         (Ok(Received::Bytes(bytes)), Some(target)) => target.take(&bytes).map(|()| false),
-        (Ok(other), _) => bail!("the client sends {other:?} in the middle of a test"),
+        (Ok(other), _) => bail!("unexpected message {other:?} during the test"),
         (Err(error), _) if exit::is_timeout(&error) => Ok(false),
         (Err(error), _) => Err(error),
     }

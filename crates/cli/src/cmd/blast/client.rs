@@ -193,7 +193,7 @@ impl Watch<'_> {
         match (self.channel.recv_either(patience)?, &mut self.target) {
             (Received::Message(state), _) => return Ok(Some(state)),
             (Received::Bytes(bytes), Some(target)) => target.take(&bytes)?,
-            (Received::Bytes(_), None) => bail!("the server sends messages in a test without a receiver"),
+            (Received::Bytes(_), None) => bail!("unexpected data from the server during the test"),
         }
         Ok(None)
     }

@@ -63,9 +63,9 @@ impl Target {
 
     /// Checks a message of the test.
     pub(super) fn take(&mut self, message: &[u8]) -> Result<()> {
-        let Self::Inbox(inbox) = self else { bail!("the other side sends messages in a test of memory") };
+        let Self::Inbox(inbox) = self else { bail!("unexpected data from the other side during the test") };
         let number = inbox.received;
-        measure::compare(&inbox.expected, message, || format!("message {number} differs"))?;
+        measure::compare(&inbox.expected, message, || format!("message {number} has wrong bytes"))?;
         inbox.received += 1;
         Ok(())
     }
@@ -83,7 +83,7 @@ impl Target {
                 for place in 0..task.depth.min(messages as usize) {
                     memory.read_at(place * found.len(), &mut found);
                     measure::compare(&expected, &found, || {
-                        format!("the bytes at place {place} are not those that were written")
+                        format!("the memory at place {place} differs from the message written there")
                     })?;
                 }
                 Ok(())
@@ -91,7 +91,7 @@ impl Target {
             Self::Inbox(inbox) if inbox.received == messages => Ok(()),
             Self::Inbox(inbox) => Err(Failure::new(
                 Exit::Mismatch,
-                format!("{} of {messages} messages have arrived", inbox.received),
+                format!("{messages} messages were sent, {} arrived", inbox.received),
             )
             .into()),
         }
@@ -140,7 +140,7 @@ impl Initiator {
     ) -> Result<Self> {
         let (len, peer, patience) = (task.message_bytes, channel.peer.clone(), task.patience());
         let places = || {
-            let memory = memory.context("the other side grants no memory")?;
+            let memory = memory.context("the other side sent no grant")?;
             let memory = peer.remote(memory).wait(patience)?;
             anyhow::Ok(Places::new(&memory, len, task.depth as u64))
         };
@@ -189,7 +189,9 @@ impl Initiator {
     pub(super) fn check(&self) -> Result<(), Failure> {
         let Operations::Reads(reads) = &self.operations else { return Ok(()) };
         for found in reads.last(self.messages) {
-            measure::compare(&self.contents, found, || "the bytes that were read are wrong".to_owned())?;
+            measure::compare(&self.contents, found, || {
+                "the bytes read differ from the memory of the other side".to_owned()
+            })?;
         }
         Ok(())
     }
