@@ -66,11 +66,11 @@ fn bare_queue_pairs_are_measured_as_they_were_asked_for() {
         assert_eq!(operations(&report), expected, "{words:?}");
     }
     for words in [
-        &["--op", "raw-write", "--inline", "1000000"][..],
-        // A datagram is one packet.
-        &["--op", "raw-send", "--connection", "ud", "--sizes", "8K"],
+        &["-s", "64", "--op", "raw-write", "--inline", "1000000"][..],
+        // A datagram has one packet.
+        &["-s", "8K", "--op", "raw-send", "--connection", "ud"],
     ] {
-        let ended = server.run("bench", &[&SHORT[..], words].concat());
+        let ended = server.run("bench", &[words, &["-D", "0.2", "-r", "1"]].concat());
         assert_eq!(ended.code, Some(3), "{ended:#?}");
     }
 }

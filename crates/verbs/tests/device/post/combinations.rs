@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use farreach_memory::{Buffer, Memory, Slice};
-use farreach_testkit::{on_host_a, pattern};
+use farreach_testkit::{on_host_a, pattern, wait_for};
 use farreach_verbs::cq::WorkStatus;
 use farreach_verbs::mr::AccessFlags;
 use farreach_verbs::mw::{MemoryWindow, WindowType};
@@ -256,6 +256,10 @@ impl Bench {
             let expected = if what == WriteImmediate { pattern(9, LEN) } else { self.decoy().to_vec() };
             assert_eq!(*received.buffers.into_slice().unwrap(), expected);
             self.is_expecting = false;
+        }
+        if self.pair.a.kind() == QueuePairType::Uc {
+            // An unreliable write completes when it is sent, which may be before it arrives.
+            wait_for("the bytes of a write", || (bytes(&self.region) == in_region).then_some(()));
         }
         assert_eq!(bytes(&self.region), in_region);
         assert_eq!(content(done.buffers), in_buffers[..len]);
