@@ -142,12 +142,12 @@ pub enum Frame {
         /// The number of the next message.
         next: u64,
     },
-    /// Asks for a `Pong`.
+    /// A keep-alive. It needs no answer, because each side sends its own.
     Ping {
-        /// Returned in the `Pong`.
+        /// Identifies the ping.
         nonce: u64,
     },
-    /// Answers a `Ping`.
+    /// An answer to a `Ping`. No engine of this version sends it.
     Pong {
         /// The nonce of the `Ping`.
         nonce: u64,
