@@ -62,6 +62,11 @@ impl Flow {
         Ok(())
     }
 
+    /// Returns the number of operations in flight.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.posted.len()
+    }
+
     /// Completes everything in flight, without new posts. Returns the number of operations
     /// completed.
     pub(crate) fn end(&mut self, stream: &mut dyn Stream) -> Result<u64> {

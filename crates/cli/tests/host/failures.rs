@@ -182,6 +182,7 @@ fn wrong_usage_ends_with_2_and_says_what_would_do() {
         (&["ping", "here", "-s", "2G"], "at most 1 GiB"),
         (&["ping", "here", "-s", "2M", "--op", "send"], "--op write"),
         (&["blast", "here", "-s", "2M", "--op", "send"], "at most 1 MiB"),
+        (&["blast", "here", "--depth", "129", "--op", "send"], "1 to 128 messages"),
         (&["ping", "here", "-s", "8MB"], "8M"),
         (&["ping", "here", "-n", "0"], "1.."),
         (&["ping", "here", "-D", "0"], "not a number above 0"),

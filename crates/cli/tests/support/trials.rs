@@ -292,7 +292,8 @@ impl Rail {
                 assert_eq!(report[way]["messages"], expected, "{asked:?}: {report:#}");
             }
         }
-        let screen = self.screen("blast", &["--op", "send", "-D", "0.2", "-b"]);
+        // Long enough for dozens of reports of the server among few message slots.
+        let screen = self.screen("blast", &["--op", "send", "-D", "5", "-b", "-s", "1K", "--depth", "2"]);
         assert!(screen.contains(" over RAIL: messages of N UNIT\n"), "{screen}");
     }
 

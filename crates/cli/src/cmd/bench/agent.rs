@@ -51,7 +51,7 @@ fn measure(channel: &Channel, receiver: Option<&Receiver>) -> Result<u64> {
             }
             Received::Message(Order::End(operations)) => {
                 if let Some(receiver) = receiver {
-                    messages = receiver.wait_for(before + operations) - before;
+                    messages = receiver.wait_for(before.saturating_add(operations)) - before;
                 }
                 channel.send(Answer { messages, usage: stopwatch.usage() })?;
             }

@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use farreach::Engine;
 
 use super::lane::{Initiator, Target};
-use super::{End, Ends, NEWS, Operation, Order, State, Task};
+use super::{End, Ends, NEWS, Operation, Order, RECEIVED_MAX, State, Task};
 use crate::exit;
 use crate::interrupt::GLANCE;
 use crate::measure::Stopwatch;
@@ -36,7 +36,7 @@ pub(crate) fn serve(engine: &Engine, channel: &Channel, task: &Task) -> Result<(
         }
     }
     while !is_enough {
-        is_enough = recv(channel, target.as_mut(), GLANCE)?;
+        is_enough = matches!(recv(channel, target.as_mut(), GLANCE)?, Heard::Enough);
     }
     if let Some(initiator) = &initiator {
         initiator.check()?;
@@ -67,8 +67,10 @@ fn run(
         initiator.go_on()?;
         if task.is_received() || looked.elapsed() > LOOK_EVERY {
             looked = Instant::now();
-            if recv(channel, target.as_deref_mut(), Duration::ZERO)? {
-                initiator.end()?;
+            if drain(channel, target.as_deref_mut())? {
+                while initiator.finish_one()? {
+                    drain(channel, target.as_deref_mut())?;
+                }
                 return Ok(true);
             }
         }
@@ -80,13 +82,31 @@ fn run(
     Ok(false)
 }
 
-/// Receives one message of the test or of the client. Returns whether the client has had enough.
-fn recv(channel: &Channel, target: Option<&mut Target>, patience: Duration) -> Result<bool> {
+/// Receives what has arrived. Returns whether the client has had enough.
+fn drain(channel: &Channel, mut target: Option<&mut Target>) -> Result<bool> {
+    for _ in 0..RECEIVED_MAX {
+        match recv(channel, target.as_deref_mut(), Duration::ZERO)? {
+            Heard::Bytes => {}
+            Heard::Enough => return Ok(true),
+            Heard::Nothing => break,
+        }
+    }
+    Ok(false)
+}
+
+enum Heard {
+    Nothing,
+    Bytes,
+    Enough,
+}
+
+/// Receives one message of the test or of the client.
+fn recv(channel: &Channel, target: Option<&mut Target>, patience: Duration) -> Result<Heard> {
     match (channel.recv_either(patience), target) {
-        (Ok(Received::Message(Order::Enough)), _) => Ok(true),
-        (Ok(Received::Bytes(bytes)), Some(target)) => target.take(&bytes).map(|()| false),
+        (Ok(Received::Message(Order::Enough)), _) => Ok(Heard::Enough),
+        (Ok(Received::Bytes(bytes)), Some(target)) => target.take(&bytes).map(|()| Heard::Bytes),
         (Ok(other), _) => bail!("unexpected message {other:?} during the test"),
-        (Err(error), _) if exit::is_timeout(&error) => Ok(false),
+        (Err(error), _) if exit::is_timeout(&error) => Ok(Heard::Nothing),
         (Err(error), _) => Err(error),
     }
 }

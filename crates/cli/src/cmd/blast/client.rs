@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 
 use super::lane::{Initiator, Target};
 use super::report::BlastReport;
-use super::{BlastArgs, End, Ends, Order, State, Task};
-use crate::exit::{self, Exit, Failure};
+use super::{BlastArgs, End, Ends, Order, RECEIVED_MAX, State, Task};
+use crate::exit::{self, Exit, Failure, NotHeard};
 use crate::interrupt;
 use crate::measure::{self, Stopwatch};
 use crate::report::{Head, Processors, Told};
@@ -60,6 +60,7 @@ fn blast(args: &BlastArgs, task: &Task, session: &Session) -> Result<(BlastRepor
         from_server_at: Duration::ZERO,
         progress: BlastProgress::new(args.client.json, args.interval),
         own_part_took: None,
+        end: None,
     };
     let measured = watch.measure(initiator.as_mut(), &stopwatch, &mut report);
     let messages = initiator.as_ref().map_or(0, |initiator| initiator.messages);
@@ -116,6 +117,8 @@ struct Watch<'a> {
     progress: BlastProgress,
     /// The time until all of this side's messages had arrived, if their number was given.
     own_part_took: Option<Duration>,
+    /// The server's figures, once it has sent its last message.
+    end: Option<End>,
 }
 
 impl Watch<'_> {
@@ -129,16 +132,17 @@ impl Watch<'_> {
         report.head.is_interrupted = self.run(initiator.as_deref_mut(), stopwatch)?;
         self.channel.send(Order::Enough)?;
         if let Some(initiator) = initiator.as_deref_mut() {
-            initiator.end()?;
+            while initiator.finish_one()? {
+                self.drain(stopwatch)?;
+            }
         }
         let own_part_took = self.own_part_took.unwrap_or_else(|| stopwatch.elapsed());
         self.own_part_took = Some(own_part_took);
-        let (last, end) = self.last_word()?;
+        let end = self.last_word(stopwatch)?;
         report.processors = Some(Processors { client: stopwatch.usage(), server: end.usage });
         let messages = initiator.map_or(0, |initiator| initiator.messages);
-        self.from_server = last.messages;
         let server_took = Duration::from_nanos(end.active_ns);
-        report.sum_up(self.task, (messages, own_part_took), (last.messages, server_took));
+        report.sum_up(self.task, (messages, own_part_took), (self.from_server, server_took));
         Ok(())
     }
 
@@ -166,26 +170,37 @@ impl Watch<'_> {
                         continue;
                     }
                     looked = Instant::now();
-                    self.recv(Duration::ZERO, stopwatch)?;
+                    self.drain(stopwatch)?;
                 }
-                None => self.recv(Duration::from_millis(50), stopwatch)?,
+                None => drop(self.recv(Duration::from_millis(50), stopwatch)?),
             }
             let messages = self.from_server + initiator.as_ref().map_or(0, |initiator| initiator.messages);
             self.progress.tick(messages * self.task.message_bytes);
         }
     }
 
-    /// Receives one message of the test or of the server, if there is one.
-    fn recv(&mut self, patience: Duration, stopwatch: &Stopwatch) -> Result<()> {
-        match self.recv_state(patience) {
-            Ok(Some(State { messages, .. })) => {
-                (self.from_server, self.from_server_at) = (messages, stopwatch.elapsed());
+    /// Receives what has arrived.
+    fn drain(&mut self, stopwatch: &Stopwatch) -> Result<()> {
+        for _ in 0..RECEIVED_MAX {
+            if !self.recv(Duration::ZERO, stopwatch)? {
+                break;
             }
-            Ok(None) => {}
-            Err(error) if exit::is_timeout(&error) => {}
-            Err(error) => return Err(error),
         }
         Ok(())
+    }
+
+    /// Receives one message of the test or of the server. Returns `false` if there is none.
+    fn recv(&mut self, patience: Duration, stopwatch: &Stopwatch) -> Result<bool> {
+        match self.recv_state(patience) {
+            Ok(Some(State { messages, end })) => {
+                (self.from_server, self.from_server_at) = (messages, stopwatch.elapsed());
+                self.end = end;
+            }
+            Ok(None) => {}
+            Err(error) if exit::is_timeout(&error) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        Ok(true)
     }
 
     /// Returns a message of the server, or takes one of the test.
@@ -198,12 +213,15 @@ impl Watch<'_> {
         Ok(None)
     }
 
-    /// Receives the server's last message, and discards those before it.
-    fn last_word(&mut self) -> Result<(State, End)> {
+    /// Waits for the server's last message.
+    fn last_word(&mut self, stopwatch: &Stopwatch) -> Result<End> {
+        let patience = self.task.word_patience();
         loop {
-            let state = self.recv_state(self.task.word_patience())?;
-            if let Some((state, end)) = state.and_then(|state| Some((state, state.end?))) {
-                return Ok((state, end));
+            if let Some(end) = self.end {
+                return Ok(end);
+            }
+            if !self.recv(patience, stopwatch)? {
+                return Err(NotHeard(patience).into());
             }
         }
     }

@@ -179,10 +179,14 @@ impl Initiator {
         Ok(())
     }
 
-    /// Waits for everything in flight.
-    pub(super) fn end(&mut self) -> Result<()> {
-        self.messages += self.flow.end(self.operations.stream())?;
-        Ok(())
+    /// Completes an operation without posting another one. Returns `false` if none is in flight.
+    pub(super) fn finish_one(&mut self) -> Result<bool> {
+        if self.flow.in_flight() == 0 {
+            return Ok(false);
+        }
+        self.flow.complete(self.operations.stream())?;
+        self.messages += 1;
+        Ok(true)
     }
 
     /// Checks the bytes of the last reads. The target of writes and messages checks those.

@@ -182,6 +182,15 @@ struct End {
     active_ns: u64,
 }
 
+/// The maximum number of messages that are received between two operations. Both sides receive as
+/// they send: if each waited for the other to receive, and neither did, both would wait for ever.
+const RECEIVED_MAX: usize = 2 * MESSAGES as usize;
+
+/// The maximum depth of `--op send`. Everything in flight, and a report behind it, fits into the
+/// slots of the other side, so that a side that waits for its report does not wait for the other
+/// one to receive.
+const SEND_DEPTH_MAX: usize = MESSAGES as usize / 2;
+
 /// The interval of progress messages.
 const NEWS: Duration = Duration::from_millis(200);
 
@@ -224,6 +233,10 @@ fn check(args: &BlastArgs) -> Result<(), Failure> {
     }
     if !(1..=4096).contains(&args.depth) {
         return wrong(format!("--depth {}", args.depth), "1 to 4096 messages can be in flight".to_owned());
+    }
+    if args.op == Operation::Send && args.depth > SEND_DEPTH_MAX {
+        let cause = format!("1 to {SEND_DEPTH_MAX} messages of --op send can be in flight");
+        return wrong(format!("--depth {}", args.depth), cause);
     }
     if args.op == Operation::Send && args.size > MESSAGE_MAX as u64 {
         let cause = format!("a message has at most {} here", units::size(MESSAGE_MAX as u64));
