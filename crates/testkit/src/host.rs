@@ -13,12 +13,16 @@ const ON_HOST: &str = "FARREACH_ON_HOST";
 /// without a device, and the whole test program is started again on host a, for this one test.
 /// Elsewhere the body just runs.
 ///
-/// `body` is a closure written in the test itself: its type contains the test's name.
+/// `body` is a closure written in the test itself, or in a function that tests share: the name of
+/// the test is that of its thread, or is contained in the closure's type.
 #[track_caller]
 pub fn on_host_a<F: FnOnce()>(body: F) {
     let is_two = env::var("FARREACH_TOPOLOGY").is_ok_and(|topology| topology == "two");
     if is_two && env::var_os(ON_HOST).is_none() {
-        run_again(Command::new("host").arg("a"), test_name::<F>());
+        // A body that several tests share is not written in them, but their threads have their names.
+        let thread = std::thread::current();
+        let name = thread.name().filter(|name| name.contains("::"));
+        run_again(Command::new("host").arg("a"), name.unwrap_or_else(|| test_name::<F>()));
     } else {
         body();
     }

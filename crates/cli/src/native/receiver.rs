@@ -7,19 +7,25 @@ use std::time::{Duration, Instant};
 
 use super::link::Link;
 use super::operation::{FILL, WORD};
+use super::queue_pair::QueuePairArgs;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::GLANCE;
 
-/// How long messages that were sent may take until they are counted.
-const ARRIVES_WITHIN: Duration = Duration::from_secs(2);
+/// How long messages over a reliable connection may take until they are counted. They have arrived;
+/// the thread may wait for a core.
+const ARRIVES_WITHIN: Duration = Duration::from_secs(20);
 
-/// How long no message must arrive until the others count as lost.
-const QUIET: Duration = Duration::from_millis(20);
+/// How long no message must arrive until the others count as lost, over an unreliable connection.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// The interval at which the number of messages is read.
+const GLANCES: Duration = Duration::from_micros(200);
 
 /// The receiving side of a stream of messages. Receive requests are posted again as they complete.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     state: Arc<State>,
+    is_reliable: bool,
     thread: JoinHandle<Result<(), Failure>>,
 }
 
@@ -31,8 +37,9 @@ struct State {
 }
 
 impl Receiver {
-    /// Starts a thread that receives messages of this length, after a header of `header_len` bytes.
-    pub(super) fn start(link: Link, header_len: usize, len: usize) -> Result<Self, Failure> {
+    /// Starts a thread that receives messages of this length.
+    pub(super) fn start(link: Link, queue_pair: &QueuePairArgs, len: usize) -> Result<Self, Failure> {
+        let (header_len, is_reliable) = (queue_pair.header_len(), queue_pair.is_reliable());
         let state = Arc::new(State::default());
         let of_thread = Arc::clone(&state);
         let thread = thread::Builder::new()
@@ -41,11 +48,10 @@ impl Receiver {
             .map_err(|error| {
                 Failure::new(Exit::Failed, "cannot start the receiving thread").cause(error.to_string())
             })?;
-        Ok(Self { state, thread })
+        Ok(Self { state, is_reliable, thread })
     }
 
-    /// Returns the number of messages received so far.
-    pub(crate) fn received(&self) -> u64 {
+    fn received(&self) -> u64 {
         self.state.received.load(Ordering::Acquire)
     }
 
@@ -55,10 +61,10 @@ impl Receiver {
         let (begun, mut received, mut last) = (Instant::now(), self.received(), Instant::now());
         while received < expected
             && begun.elapsed() < ARRIVES_WITHIN
-            && last.elapsed() < QUIET
+            && (self.is_reliable || last.elapsed() < QUIET)
             && !self.thread.is_finished()
         {
-            thread::sleep(QUIET / 100);
+            thread::sleep(GLANCES);
             let now = self.received();
             if now != received {
                 (received, last) = (now, Instant::now());

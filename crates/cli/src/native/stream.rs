@@ -139,7 +139,7 @@ pub(crate) fn serve_stream(cards: &Cards, channel: &Channel, rules: StreamRules)
     let receiver = match operation {
         NativeOperation::Send => {
             let Some(link) = links.pop() else { bail!("there is no queue pair to receive with") };
-            Some(Receiver::start(link, rules.queue_pair.header_len(), rules.bytes)?)
+            Some(Receiver::start(link, &rules.queue_pair, rules.bytes)?)
         }
         _ => None,
     };

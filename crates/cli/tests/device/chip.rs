@@ -76,13 +76,13 @@ mod one_guest {
             |gid: &&Value| gid["address"].as_str().is_some_and(|address| address.starts_with("2001:db8:"));
         let index = gids.iter().find(global).expect("every host has such an address")["index"].to_string();
         let server = Server::start_far(&["-x", &index]);
-        let words = ["--host-memory", "--clients", "2", "--rounds", "5", "-x", &index, "--json"];
+        let words = ["--host-memory", "--clients", "2", "--rounds", "100", "-x", &index, "--json"];
         let ended = server.run("chip", &words);
         assert_eq!(ended.code, Some(0), "{ended:#?}");
         let report = ended.json();
         let native = report["rails"][0]["native_address"].as_str().expect("an address");
         assert!(native.contains(&format!("GID {index}")) && native.contains("2001:db8:"), "{native}");
-        assert_lock(&report, 2, 5);
+        assert_lock(&report, 2, 100);
     }
 
     #[test]

@@ -41,17 +41,19 @@ pub(crate) fn serve(engine: &Engine, cards: &Cards, channel: &Channel, _task: &T
 /// Serves the repetitions of one step. Returns the number of operations that the client has posted.
 fn measure(channel: &Channel, receiver: Option<&Receiver>) -> Result<u64> {
     let (mut stopwatch, mut messages) = (Stopwatch::start(), 0);
-    let received = || receiver.map_or(0, Receiver::received);
-    let mut before = received();
+    // All messages before a repetition are counted before it begins.
+    let received = |posted| receiver.map_or(0, |receiver| receiver.wait_for(posted));
+    let mut before = 0;
     loop {
         match recv(channel)? {
             Received::Bytes(_) => messages += 1,
-            Received::Message(Order::Begin) => {
-                (stopwatch, messages, before) = (Stopwatch::start(), 0, received());
+            Received::Message(Order::Begin(posted)) => {
+                before = received(posted);
+                (stopwatch, messages) = (Stopwatch::start(), 0);
             }
-            Received::Message(Order::End(operations)) => {
-                if let Some(receiver) = receiver {
-                    messages = receiver.wait_for(before.saturating_add(operations)) - before;
+            Received::Message(Order::End(posted)) => {
+                if receiver.is_some() {
+                    messages = received(posted) - before;
                 }
                 channel.send(Answer { messages, usage: stopwatch.usage() })?;
             }

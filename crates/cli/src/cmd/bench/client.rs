@@ -129,18 +129,17 @@ fn repetition(
 ) -> Result<Option<Repetition>> {
     for ((_, flow), channel) in lanes.iter_mut().zip(&session.channels) {
         flow.latencies.reset();
-        channel.send(Order::Begin)?;
+        channel.send(Order::Begin(flow.total))?;
     }
     let stopwatch = Stopwatch::start();
-    let totals: Vec<u64> = lanes.iter().map(|(_, flow)| flow.total).collect();
     let mut operations = run(lanes, time)?;
     let sent_at = stopwatch.elapsed();
     let mut cpu_peer = Duration::ZERO;
     let mut messages = 0;
     // All agents get the message before the first answer is waited for, because the wait counts as
     // time of the measurement.
-    for ((channel, (_, flow)), before) in session.channels.iter().zip(lanes.iter()).zip(totals) {
-        channel.send(Order::End(flow.total - before))?;
+    for (channel, (_, flow)) in session.channels.iter().zip(lanes.iter()) {
+        channel.send(Order::End(flow.total))?;
     }
     for channel in &session.channels {
         let answer: Answer = channel.recv()?;

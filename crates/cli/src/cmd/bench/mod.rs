@@ -179,8 +179,9 @@ impl Step {
 #[derive(Debug, Serialize, Deserialize)]
 enum Order {
     Step(Step),
-    Begin,
-    /// The repetition has ended, with this many operations.
+    /// A repetition begins, after this many operations of the step.
+    Begin(u64),
+    /// The repetition has ended, after this many operations of the step.
     End(u64),
     /// The step is done, with this many operations posted.
     StepDone(u64),
