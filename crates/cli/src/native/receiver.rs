@@ -19,7 +19,7 @@ const ARRIVES_WITHIN: Duration = Duration::from_secs(20);
 const QUIET: Duration = Duration::from_millis(100);
 
 /// The interval at which the number of messages is read.
-const GLANCES: Duration = Duration::from_micros(200);
+const COUNT_EVERY: Duration = Duration::from_micros(200);
 
 /// The receiving side of a stream of messages. Receive requests are posted again as they complete.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl Receiver {
             && (self.is_reliable || last.elapsed() < QUIET)
             && !self.thread.is_finished()
         {
-            thread::sleep(GLANCES);
+            thread::sleep(COUNT_EVERY);
             let now = self.received();
             if now != received {
                 (received, last) = (now, Instant::now());

@@ -70,11 +70,11 @@ impl Flow {
     /// Completes everything in flight, without new posts. Returns the number of operations
     /// completed.
     pub(crate) fn end(&mut self, stream: &mut dyn Stream) -> Result<u64> {
-        let under_way = self.posted.len() as u64;
+        let in_flight = self.in_flight() as u64;
         while !self.posted.is_empty() {
             self.complete(stream)?;
         }
-        Ok(under_way)
+        Ok(in_flight)
     }
 
     /// Waits for the oldest operation.

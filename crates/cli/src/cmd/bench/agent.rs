@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use farreach::Engine;
 
 use super::streams::Target;
-use super::{Answer, Order, Task};
+use super::{Answer, Begun, Order, Task};
 use crate::exit::{self, Exit, Failure};
 use crate::interrupt::GLANCE;
 use crate::measure::Stopwatch;
@@ -41,7 +41,6 @@ pub(crate) fn serve(engine: &Engine, cards: &Cards, channel: &Channel, _task: &T
 /// Serves the repetitions of one step. Returns the number of operations that the client has posted.
 fn measure(channel: &Channel, receiver: Option<&Receiver>) -> Result<u64> {
     let (mut stopwatch, mut messages) = (Stopwatch::start(), 0);
-    // All messages before a repetition are counted before it begins.
     let received = |posted| receiver.map_or(0, |receiver| receiver.wait_for(posted));
     let mut before = 0;
     loop {
@@ -50,10 +49,12 @@ fn measure(channel: &Channel, receiver: Option<&Receiver>) -> Result<u64> {
             Received::Message(Order::Begin(posted)) => {
                 before = received(posted);
                 (stopwatch, messages) = (Stopwatch::start(), 0);
+                // The client waits for this. Otherwise `before` could include its next messages.
+                channel.send(Begun)?;
             }
             Received::Message(Order::End(posted)) => {
                 if receiver.is_some() {
-                    messages = received(posted) - before;
+                    messages = received(posted).saturating_sub(before);
                 }
                 channel.send(Answer { messages, usage: stopwatch.usage() })?;
             }

@@ -8,7 +8,7 @@ use super::figures::{Measured, Repetition};
 use super::operation::Operation;
 use super::row::{Key, Row};
 use super::streams::{self, Ends};
-use super::{Answer, BenchArgs, Order, Step};
+use super::{Answer, Begun, BenchArgs, Order, Step};
 use crate::exit::{Exit, Failure};
 use crate::interrupt;
 use crate::measure::Stopwatch;
@@ -131,6 +131,9 @@ fn repetition(
         flow.latencies.reset();
         channel.send(Order::Begin(flow.total))?;
     }
+    for channel in &session.channels {
+        let Begun = channel.recv()?;
+    }
     let stopwatch = Stopwatch::start();
     let mut operations = run(lanes, time)?;
     let sent_at = stopwatch.elapsed();
@@ -181,7 +184,7 @@ mod tests {
     /// The operations in flight of all streams, now and at each wait.
     #[derive(Debug, Default)]
     struct Tally {
-        under_way: usize,
+        in_flight: usize,
         when_waiting: Vec<usize>,
     }
 
@@ -189,20 +192,20 @@ mod tests {
 
     impl Stream for Counted {
         fn post(&mut self) -> Result<()> {
-            self.0.borrow_mut().under_way += 1;
+            self.0.borrow_mut().in_flight += 1;
             Ok(())
         }
 
         fn complete(&mut self) -> Result<()> {
             let tally = &mut *self.0.borrow_mut();
-            tally.when_waiting.push(tally.under_way);
-            tally.under_way -= 1;
+            tally.when_waiting.push(tally.in_flight);
+            tally.in_flight -= 1;
             Ok(())
         }
     }
 
     #[test]
-    fn whichever_is_waited_for_all_connections_have_their_depth_under_way() {
+    fn whichever_is_waited_for_all_connections_have_their_depth_in_flight() {
         for (queues, depth) in [(8, 1), (3, 4), (1, 16)] {
             // On a busy machine the time may pass before the first wait; then it is repeated with a
             // longer time.
@@ -216,8 +219,8 @@ mod tests {
                 })
                 .find(|(_, operations)| *operations > (queues * depth) as u64)
                 .expect("it is tried until there are some");
-            let Tally { under_way, when_waiting } = &*tally.borrow();
-            assert_eq!((operations, *under_way), (when_waiting.len() as u64, 0), "each is counted");
+            let Tally { in_flight, when_waiting } = &*tally.borrow();
+            assert_eq!((operations, *in_flight), (when_waiting.len() as u64, 0), "each is counted");
             let (going, ending) = when_waiting.split_at(when_waiting.len() - queues * depth);
             assert!(
                 !going.is_empty() && going.iter().all(|count| *count == queues * depth),

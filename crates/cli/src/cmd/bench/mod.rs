@@ -179,7 +179,8 @@ impl Step {
 #[derive(Debug, Serialize, Deserialize)]
 enum Order {
     Step(Step),
-    /// A repetition begins, after this many operations of the step.
+    /// A repetition is to begin, after this many operations of the step. It begins with the
+    /// agent's [`Begun`].
     Begin(u64),
     /// The repetition has ended, after this many operations of the step.
     End(u64),
@@ -187,6 +188,10 @@ enum Order {
     StepDone(u64),
     Done,
 }
+
+/// The agent has counted all messages before a repetition.
+#[derive(Debug, Serialize, Deserialize)]
+struct Begun;
 
 /// The messages received and the usage since the start of a repetition.
 #[derive(Debug, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use farreach::Engine;
 
 use super::lane::{Initiator, Target};
-use super::{End, Ends, NEWS, Operation, Order, RECEIVED_MAX, State, Task};
+use super::{End, Ends, Operation, Order, RECEIVE_EVERY, RECEIVED_MAX, REPORT_EVERY, State, Task};
 use crate::exit;
 use crate::interrupt::GLANCE;
 use crate::measure::Stopwatch;
@@ -19,24 +19,24 @@ pub(crate) fn serve(engine: &Engine, channel: &Channel, task: &Task) -> Result<(
     let mut target =
         task.client_initiates().then(|| Target::open(engine, channel, task, is_altered)).transpose()?;
     channel.send(Ends { memory: target.as_ref().and_then(Target::token) })?;
-    let theirs: Ends = channel.recv_within(task.word_patience())?;
+    let theirs: Ends = channel.recv_within(task.reply_patience())?;
     let mut initiator = task
         .server_initiates()
         .then(|| Initiator::open(engine, channel, task, theirs.memory, task.alter_byte))
         .transpose()?;
-    let Order::Go = channel.recv_within(task.word_patience())? else { return Ok(()) };
+    let Order::Start = channel.recv_within(task.reply_patience())? else { return Ok(()) };
     let stopwatch = Stopwatch::start();
     let mut active_ns = 0;
-    let mut is_enough = false;
+    let mut is_stopped = false;
     if let Some(initiator) = &mut initiator {
-        is_enough = run(channel, task, initiator, target.as_mut())?;
+        is_stopped = run(channel, task, initiator, target.as_mut())?;
         active_ns = stopwatch.elapsed().as_nanos() as u64;
-        if !is_enough {
+        if !is_stopped {
             channel.send(State { messages: initiator.messages, end: None })?;
         }
     }
-    while !is_enough {
-        is_enough = matches!(recv(channel, target.as_mut(), GLANCE)?, Heard::Enough);
+    while !is_stopped {
+        is_stopped = matches!(recv(channel, target.as_mut(), GLANCE)?, Event::Stop);
     }
     if let Some(initiator) = &initiator {
         initiator.check()?;
@@ -62,11 +62,11 @@ fn run(
     initiator: &mut Initiator,
     mut target: Option<&mut Target>,
 ) -> Result<bool> {
-    let (mut told, mut looked) = (Instant::now(), Instant::now());
+    let (mut reported_at, mut received_at) = (Instant::now(), Instant::now());
     while !initiator.is_done() {
         initiator.go_on()?;
-        if task.is_received() || looked.elapsed() > LOOK_EVERY {
-            looked = Instant::now();
+        if task.is_received() || received_at.elapsed() > RECEIVE_EVERY {
+            received_at = Instant::now();
             if drain(channel, target.as_deref_mut())? {
                 while initiator.finish_one()? {
                     drain(channel, target.as_deref_mut())?;
@@ -74,39 +74,39 @@ fn run(
                 return Ok(true);
             }
         }
-        if told.elapsed() > NEWS {
-            told = Instant::now();
+        if reported_at.elapsed() > REPORT_EVERY {
+            reported_at = Instant::now();
             channel.send(State { messages: initiator.messages, end: None })?;
         }
     }
     Ok(false)
 }
 
-/// Receives what has arrived. Returns whether the client has had enough.
+/// Receives what has arrived. Returns whether the client has ended the test.
 fn drain(channel: &Channel, mut target: Option<&mut Target>) -> Result<bool> {
     for _ in 0..RECEIVED_MAX {
         match recv(channel, target.as_deref_mut(), Duration::ZERO)? {
-            Heard::Bytes => {}
-            Heard::Enough => return Ok(true),
-            Heard::Nothing => break,
+            Event::Bytes => {}
+            Event::Stop => return Ok(true),
+            Event::Nothing => break,
         }
     }
     Ok(false)
 }
 
-enum Heard {
+enum Event {
     Nothing,
     Bytes,
-    Enough,
+    Stop,
 }
 
 /// Receives one message of the test or of the client.
-fn recv(channel: &Channel, target: Option<&mut Target>, patience: Duration) -> Result<Heard> {
+fn recv(channel: &Channel, target: Option<&mut Target>, patience: Duration) -> Result<Event> {
     match (channel.recv_either(patience), target) {
-        (Ok(Received::Message(Order::Enough)), _) => Ok(Heard::Enough),
-        (Ok(Received::Bytes(bytes)), Some(target)) => target.take(&bytes).map(|()| Heard::Bytes),
+        (Ok(Received::Message(Order::Stop)), _) => Ok(Event::Stop),
+        (Ok(Received::Bytes(bytes)), Some(target)) => target.take(&bytes).map(|()| Event::Bytes),
         (Ok(other), _) => bail!("unexpected message {other:?} during the test"),
-        (Err(error), _) if exit::is_timeout(&error) => Ok(Heard::Nothing),
+        (Err(error), _) if exit::is_timeout(&error) => Ok(Event::Nothing),
         (Err(error), _) => Err(error),
     }
 }
@@ -114,11 +114,9 @@ fn recv(channel: &Channel, target: Option<&mut Target>, patience: Duration) -> R
 /// Receives the number of the client's operations, and the messages before it.
 fn count(channel: &Channel, target: &mut Target, task: &Task) -> Result<u64> {
     loop {
-        match channel.recv_either(task.word_patience())? {
+        match channel.recv_either(task.reply_patience())? {
             Received::Message(count) => return Ok(count),
             Received::Bytes(bytes) => target.take(&bytes)?,
         }
     }
 }
-
-const LOOK_EVERY: Duration = Duration::from_millis(10);

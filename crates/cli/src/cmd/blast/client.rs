@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 
 use super::lane::{Initiator, Target};
 use super::report::BlastReport;
-use super::{BlastArgs, End, Ends, Order, RECEIVED_MAX, State, Task};
+use super::{BlastArgs, End, Ends, Order, RECEIVE_EVERY, RECEIVED_MAX, State, Task};
 use crate::exit::{self, Exit, Failure, NotHeard};
 use crate::interrupt;
 use crate::measure::{self, Stopwatch};
@@ -40,7 +40,7 @@ pub(super) fn run(args: &BlastArgs) -> Result<(BlastReport, Option<Failure>)> {
 
 fn blast(args: &BlastArgs, task: &Task, session: &Session) -> Result<(BlastReport, Option<anyhow::Error>)> {
     let channel = session.channel();
-    let theirs: Ends = channel.recv_within(task.word_patience())?;
+    let theirs: Ends = channel.recv_within(task.reply_patience())?;
     let engine = &session.engine;
     let target = task.server_initiates().then(|| Target::open(engine, channel, task, false)).transpose()?;
     channel.send(Ends { memory: target.as_ref().and_then(Target::token) })?;
@@ -49,7 +49,7 @@ fn blast(args: &BlastArgs, task: &Task, session: &Session) -> Result<(BlastRepor
         .then(|| Initiator::open(engine, channel, task, theirs.memory, false))
         .transpose()?;
     let mut report = BlastReport::new(Head::new("blast", session, args.client.wait), task);
-    channel.send(Order::Go)?;
+    channel.send(Order::Start)?;
     let stopwatch = Stopwatch::start();
     let mut watch = Watch {
         args,
@@ -97,7 +97,7 @@ fn verify(
     if let Some(initiator) = initiator {
         initiator.check()?;
         channel.send(initiator.messages)?;
-        let () = channel.recv_within(task.word_patience())?;
+        let () = channel.recv_within(task.reply_patience())?;
     }
     if let Some(target) = target {
         target.check(task, from_server)?;
@@ -130,7 +130,7 @@ impl Watch<'_> {
         report: &mut BlastReport,
     ) -> Result<()> {
         report.head.is_interrupted = self.run(initiator.as_deref_mut(), stopwatch)?;
-        self.channel.send(Order::Enough)?;
+        self.channel.send(Order::Stop)?;
         if let Some(initiator) = initiator.as_deref_mut() {
             while initiator.finish_one()? {
                 self.drain(stopwatch)?;
@@ -138,7 +138,7 @@ impl Watch<'_> {
         }
         let own_part_took = self.own_part_took.unwrap_or_else(|| stopwatch.elapsed());
         self.own_part_took = Some(own_part_took);
-        let end = self.last_word(stopwatch)?;
+        let end = self.recv_end(stopwatch)?;
         report.processors = Some(Processors { client: stopwatch.usage(), server: end.usage });
         let messages = initiator.map_or(0, |initiator| initiator.messages);
         let server_took = Duration::from_nanos(end.active_ns);
@@ -148,7 +148,7 @@ impl Watch<'_> {
 
     /// Runs until the test is done. Returns whether the user interrupted it.
     fn run(&mut self, mut initiator: Option<&mut Initiator>, stopwatch: &Stopwatch) -> Result<bool> {
-        let mut looked = Instant::now();
+        let mut received_at = Instant::now();
         loop {
             if interrupt::is_asked() {
                 return Ok(true);
@@ -166,10 +166,10 @@ impl Watch<'_> {
             match initiator.as_deref_mut().filter(|_| !own_part_is_done) {
                 Some(initiator) => {
                     initiator.go_on()?;
-                    if !self.task.is_received() && looked.elapsed() < LOOK_EVERY {
+                    if !self.task.is_received() && received_at.elapsed() < RECEIVE_EVERY {
                         continue;
                     }
-                    looked = Instant::now();
+                    received_at = Instant::now();
                     self.drain(stopwatch)?;
                 }
                 None => drop(self.recv(Duration::from_millis(50), stopwatch)?),
@@ -214,8 +214,8 @@ impl Watch<'_> {
     }
 
     /// Waits for the server's last message.
-    fn last_word(&mut self, stopwatch: &Stopwatch) -> Result<End> {
-        let patience = self.task.word_patience();
+    fn recv_end(&mut self, stopwatch: &Stopwatch) -> Result<End> {
+        let patience = self.task.reply_patience();
         loop {
             if let Some(end) = self.end {
                 return Ok(end);
@@ -226,5 +226,3 @@ impl Watch<'_> {
         }
     }
 }
-
-const LOOK_EVERY: Duration = Duration::from_millis(10);

@@ -30,10 +30,7 @@ pub(super) struct Inbox {
 impl Target {
     /// Opens the target, with one byte altered on request.
     pub(super) fn open(engine: &Engine, channel: &Channel, task: &Task, is_altered: bool) -> Result<Self> {
-        let mut contents = task.contents();
-        if is_altered {
-            contents[task.message_bytes as usize / 2] ^= 1;
-        }
+        let contents = task.contents(is_altered);
         let rights = match task.operation {
             Operation::Send => return Ok(Self::Inbox(Inbox { expected: contents, received: 0 })),
             Operation::Write => Rights::WRITE,
@@ -79,7 +76,7 @@ impl Target {
                     // The initiator has checked the bytes that it read.
                     return Ok(());
                 }
-                let (expected, mut found) = (task.contents(), vec![0; task.message_bytes as usize]);
+                let (expected, mut found) = (task.contents(false), vec![0; task.message_bytes as usize]);
                 for place in 0..task.depth.min(messages as usize) {
                     memory.read_at(place * found.len(), &mut found);
                     measure::compare(&expected, &found, || {
@@ -144,10 +141,7 @@ impl Initiator {
             let memory = peer.remote(memory).wait(patience)?;
             anyhow::Ok(Places::new(&memory, len, task.depth as u64))
         };
-        let mut contents = task.contents();
-        if is_altered {
-            contents[len as usize / 2] ^= 1;
-        }
+        let contents = task.contents(is_altered);
         let operations = match task.operation {
             Operation::Send => Operations::Messages(Messages::new(peer, contents.clone(), patience)),
             Operation::Write => {
@@ -207,8 +201,12 @@ impl Initiator {
 }
 
 impl Task {
-    /// Returns the bytes of each message.
-    fn contents(&self) -> Vec<u8> {
-        Pattern::new(self.seed, self.message_bytes as usize).stamped(0).to_vec()
+    /// Returns the bytes of each message, with one byte altered on request.
+    fn contents(&self, is_altered: bool) -> Vec<u8> {
+        let mut contents = Pattern::new(self.seed, self.message_bytes as usize).stamped(0).to_vec();
+        if is_altered {
+            contents[self.message_bytes as usize / 2] ^= 1;
+        }
+        contents
     }
 }

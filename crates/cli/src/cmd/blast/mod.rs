@@ -146,7 +146,7 @@ impl Task {
 
     /// Returns how long the other side may take for a message that follows all of that: the
     /// preparation of its memory, or everything in flight.
-    fn word_patience(&self) -> Duration {
+    fn reply_patience(&self) -> Duration {
         session::SOON + self.patience()
     }
 }
@@ -160,8 +160,8 @@ struct Ends {
 /// A message of a client to its agent.
 #[derive(Debug, Serialize, Deserialize)]
 enum Order {
-    Go,
-    Enough,
+    Start,
+    Stop,
 }
 
 /// A message of an agent to its client, several times a second and at the end.
@@ -186,13 +186,16 @@ struct End {
 /// they send: if each waited for the other to receive, and neither did, both would wait for ever.
 const RECEIVED_MAX: usize = 2 * MESSAGES as usize;
 
+/// The interval at which a side that posts operations receives, unless each operation is a message.
+const RECEIVE_EVERY: Duration = Duration::from_millis(10);
+
 /// The maximum depth of `--op send`. Everything in flight, and a report behind it, fits into the
 /// slots of the other side, so that a side that waits for its report does not wait for the other
 /// one to receive.
 const SEND_DEPTH_MAX: usize = MESSAGES as usize / 2;
 
 /// The interval of progress messages.
-const NEWS: Duration = Duration::from_millis(200);
+const REPORT_EVERY: Duration = Duration::from_millis(200);
 
 /// The limit of what each side allocates for incoming data.
 const MEMORY_MAX: u64 = 1 << 32;
