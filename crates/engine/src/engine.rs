@@ -8,6 +8,7 @@ use std::time::Duration;
 use farreach_proto::machine::{HEADER, Machine, PeerKey, Tuning};
 use farreach_proto::wire::Hello;
 use farreach_rail::{Carrier, Properties, Rail};
+use rustix::rand::GetRandomFlags;
 
 use crate::address::{host_of, resolve};
 use crate::control::{Control, ControlStream, RecordLayer};
@@ -72,8 +73,8 @@ impl Engine {
     #[doc(hidden)]
     pub fn over(rails: Vec<Box<dyn Rail>>, settings: Settings) -> Result<Self, Error> {
         settings.check()?;
-        let incarnation =
-            u64::from(rand_mt::Mt::new(seed()).next_u32()) << 32 | u64::from(std::process::id());
+        let system = |operation| move |error: std::io::Error| Error::system(operation, error);
+        let incarnation = u64::from_ne_bytes(random().map_err(system("draw random numbers"))?);
         let hello = Hello {
             name: settings.name.clone(),
             heartbeat_ms: wanted_heartbeat(&settings),
@@ -81,9 +82,9 @@ impl Engine {
         };
         let tuning = tuning(&settings, &rails);
         let carrier = Carrier::new(rails, tuning.message_max)?;
-        let machine = Machine::new(carrier.infos(), hello, tuning);
+        let seed = random().map_err(system("draw random numbers"))?;
+        let machine = Machine::new(carrier.infos(), hello, tuning, seed);
         let rails = machine.rails().cloned().collect();
-        let system = |operation| move |error: std::io::Error| Error::system(operation, error);
         let mut control = Control::new().map_err(system("open the control channel"))?;
         control.set_handshake_timeout(settings.silence);
         #[cfg(feature = "tls")]
@@ -331,12 +332,17 @@ fn tuning(settings: &Settings, rails: &[Box<dyn Rail>]) -> Tuning {
         cool_down: nanoseconds(settings.cool_down),
         messages: settings.messages,
         message_max,
+        budgets: settings.budgets.of_peer,
     }
 }
 
-fn seed() -> u32 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(std::process::id()) as u32
+/// Returns random bytes that nobody can predict.
+fn random<const LEN: usize>() -> std::io::Result<[u8; LEN]> {
+    let (mut bytes, mut filled) = ([0; LEN], 0);
+    while filled < LEN {
+        filled += rustix::rand::getrandom(&mut bytes[filled..], GetRandomFlags::empty())?;
+    }
+    Ok(bytes)
 }
 
 struct Connecting {

@@ -160,7 +160,7 @@ impl Error {
         }
     }
 
-    pub(crate) fn setting(setting: &'static str, cause: &str) -> Self {
+    pub(crate) fn setting(setting: &str, cause: &str) -> Self {
         let fix = format!("choose a value within the bounds in the documentation of `Settings::{setting}`");
         Self::new(ErrorKind::Setting, format!("the setting `{setting}`: {cause}"), cause, fix)
     }

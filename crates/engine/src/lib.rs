@@ -57,6 +57,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod budgets;
 mod control;
 mod counter;
 mod delivery;
@@ -79,6 +80,7 @@ mod token;
 mod transfer;
 mod watch;
 
+pub use budgets::Budgets;
 pub use control::ControlStream;
 pub use counter::{Counter, CounterToken};
 pub use engine::Engine;

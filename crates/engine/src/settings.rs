@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::{Error, Progress};
+use farreach_proto::machine::NAME_MAX;
+
+use crate::{Budgets, Error, Progress};
 
 /// The maximum of [`Settings::depth`]: more operations than any card has in flight on one link.
 const DEPTH_MAX: usize = 1 << 16;
@@ -56,6 +58,7 @@ pub struct Settings {
     pub(crate) gid_index: Option<u32>,
     pub(crate) progress: Progress,
     pub(crate) listen: Vec<SocketAddr>,
+    pub(crate) budgets: Budgets,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<crate::Tls>,
 }
@@ -86,6 +89,7 @@ impl Settings {
             gid_index: None,
             progress: Progress::Adaptive,
             listen: Vec::new(),
+            budgets: Budgets::new(),
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -163,6 +167,12 @@ impl Settings {
         self
     }
 
+    /// Sets how much peers may ask of the engine. See [`Budgets`].
+    pub fn budgets(mut self, budgets: Budgets) -> Self {
+        self.budgets = budgets;
+        self
+    }
+
     /// Returns an error if a setting has a value that an engine cannot have.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let refuse = |setting, cause: &str| Err(Error::setting(setting, cause));
@@ -181,6 +191,10 @@ impl Settings {
         if (self.messages as usize).checked_mul(self.message_max).is_none_or(|all| all > MESSAGES_BYTES_MAX) {
             return refuse("message_window", "the window times the maximum message length exceeds 1 GiB");
         }
+        if self.name.len() > NAME_MAX {
+            return refuse("name", "it is longer than 255 bytes");
+        }
+        self.budgets.check()?;
         if self.service_level > 15 {
             return refuse("service_level", "it is not between 0 and 15");
         }
@@ -275,6 +289,8 @@ mod tests {
         let ms = Duration::from_millis;
         let refused = [
             Settings::new().depth(0),
+            Settings::new().name("x".repeat(NAME_MAX + 1)),
+            Settings::new().budgets(Budgets::new().rails(0)),
             Settings::new().service_level(16),
             Settings::new().depth(usize::MAX),
             Settings::new().message_window(0),
@@ -292,6 +308,7 @@ mod tests {
         }
         for settings in [
             Settings::new(),
+            Settings::new().name("x".repeat(NAME_MAX)).budgets(Budgets::new().grants(0)),
             Settings::new().depth(DEPTH_MAX).message_window(1024).message_max(MESSAGE_MAX),
             Settings::new().heartbeat(Duration::MAX).peer_timeout(Duration::MAX),
             Settings::new().peer_timeout(ms(100)),

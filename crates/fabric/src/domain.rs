@@ -340,11 +340,14 @@ impl fmt::Debug for Domain {
 }
 
 /// Assigns keys to regions, if the user chooses keys. No key is used twice, so a write with an
-/// ended key finds nothing.
+/// ended key finds nothing. Keys of 64 bits are random: a peer that knows some of them can guess no
+/// other one.
 struct Keys {
     next: AtomicU64,
     /// The largest key that fits.
     last: u64,
+    /// The secret that random keys are made with; `None` if keys are too short for that.
+    secret: Option<RandomState>,
 }
 
 impl Keys {
@@ -356,7 +359,9 @@ impl Keys {
         // The upper half of the bits is random, the lower half counts.
         let drawn = RandomState::new().hash_one(std::process::id()) & (last >> 1);
         let counted_bits = last.count_ones() / 2;
-        Self { next: AtomicU64::new((drawn >> counted_bits << counted_bits) + 1), last }
+        // Shorter random keys would recur after some ten thousand.
+        let secret = (bytes >= 8).then(RandomState::new);
+        Self { next: AtomicU64::new((drawn >> counted_bits << counted_bits) + 1), last, secret }
     }
 
     fn next(&self) -> Result<u64, Error> {
@@ -364,7 +369,8 @@ impl Keys {
         if key > self.last {
             return Err(Error::KeysExhausted { last: self.last });
         }
-        Ok(key)
+        // A keyed hash of different numbers: two are the same with a probability of 2^-64.
+        Ok(self.secret.as_ref().map_or(key, |secret| secret.hash_one(key).min(self.last)))
     }
 }
 
@@ -377,14 +383,18 @@ mod tests {
         for bytes in [1, 2, 4, 8, 16] {
             let keys = Keys::new(bytes);
             let [first, second] = [keys.next().unwrap(), keys.next().unwrap()];
-            assert_eq!(second, first + 1);
+            if bytes < 8 {
+                assert_eq!(second, first + 1);
+            } else {
+                assert!(second.abs_diff(first) > 1 << 24, "{first:#x} does not tell {second:#x}");
+            }
             assert!(first > 0 && second <= keys.last, "{bytes} bytes: {first} of {}", keys.last);
         }
     }
 
     #[test]
     fn exhausted_keys_are_an_error() {
-        let keys = Keys { next: AtomicU64::new(255), last: 255 };
+        let keys = Keys { next: AtomicU64::new(255), last: 255, secret: None };
         assert_eq!(keys.next(), Ok(255));
         assert_eq!(keys.next(), Err(Error::KeysExhausted { last: 255 }));
     }

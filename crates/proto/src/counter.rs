@@ -312,8 +312,9 @@ impl Counters {
         if from.is_settled {
             return None;
         }
-        from.pages += u64::from(immediate.pages);
-        counter.reached += u64::from(immediate.pages);
+        // A peer may have added any number before: its counter then stays where it is.
+        from.pages = from.pages.saturating_add(immediate.pages.into());
+        counter.reached = counter.reached.saturating_add(immediate.pages.into());
         Some(counter.reached)
     }
 
@@ -324,10 +325,11 @@ impl Counters {
         Some(from.pages)
     }
 
-    /// Adds pages whose immediates were lost. Returns the counter's new value.
+    /// Adds pages whose immediates were lost. Returns the counter's new value, or `None` if the
+    /// counter is closed or cannot count so many.
     pub fn add(&mut self, id: CounterId, pages: u64) -> Option<u64> {
         let counter = self.get_mut(id)?;
-        counter.reached += pages;
+        counter.reached = counter.reached.checked_add(pages)?;
         Some(counter.reached)
     }
 

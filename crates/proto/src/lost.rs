@@ -47,6 +47,22 @@ pub enum LostReason {
     /// The peer violated the protocol.
     #[error("{0}")]
     Violation(&'static str),
+    /// The peer asked for more than this side allows.
+    #[error("the peer exceeded a budget of this side: at most {max} {what}")]
+    OverBudget {
+        /// What the budget limits.
+        what: &'static str,
+        /// The limit.
+        max: u32,
+        /// The name of the setting, in the engine's `Budgets`.
+        setting: &'static str,
+    },
+    /// The peer does not accept this side.
+    #[error("the peer refused the connection: {reason}")]
+    Refused {
+        /// The peer's reason.
+        reason: String,
+    },
     /// The peer may still write to memory of this side over a rail that cannot be stopped, so
     /// nothing can be guaranteed about that memory.
     #[error("operations in flight cannot be stopped: {rail}")]
@@ -76,6 +92,12 @@ impl LostReason {
             Self::Violation(_) => {
                 "run the same release on both sides; if they already do, this is a bug in one of them"
                     .to_owned()
+            }
+            Self::OverBudget { setting, .. } => {
+                format!("raise `Budgets::{setting}` if the peer is trusted and needs more")
+            }
+            Self::Refused { .. } => {
+                "check the log of the peer, and its budgets; connect again later".to_owned()
             }
             Self::Unstoppable { rail } => rail.fix.clone(),
         }

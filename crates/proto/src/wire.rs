@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::counter::{CounterId, LinkId};
 
 /// The version of the frames. It changes with every change of them.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// The maximum length of a frame in bytes. A side that announces a longer one is not an engine.
 pub const FRAME_MAX: usize = 64 * 1024;
@@ -33,7 +33,7 @@ pub fn preamble() -> [u8; PREAMBLE_LEN] {
 ///
 /// check_preamble(&preamble()).unwrap();
 /// let older = check_preamble(b"farrch\0\0").unwrap_err();
-/// assert_eq!(older.to_string(), "the peer has protocol version 0, this side has 2: upgrade the peer");
+/// assert_eq!(older.to_string(), "the peer has protocol version 0, this side has 3: upgrade the peer");
 /// ```
 pub fn check_preamble(bytes: &[u8; PREAMBLE_LEN]) -> Result<(), WireError> {
     let (magic, version) = bytes.split_at(MAGIC.len());
@@ -57,7 +57,7 @@ pub enum Frame {
         /// The link.
         link: LinkId,
         /// The mark that messages over it must carry.
-        mark: u32,
+        mark: u64,
     },
     /// A link can no longer be used.
     LinkLost {
@@ -147,14 +147,14 @@ pub enum Frame {
         /// Identifies the ping.
         nonce: u64,
     },
-    /// An answer to a `Ping`. No engine of this version sends it.
-    Pong {
-        /// The nonce of the `Ping`.
-        nonce: u64,
-    },
     /// Operations follow over a rail that cannot wake the other side: it must poll that rail for a
     /// while.
     Look,
+    /// This side does not accept the other one, and closes the connection. Sent instead of a hello.
+    Refused {
+        /// The reason, as text.
+        reason: String,
+    },
     /// The last frame of an orderly close.
     Goodbye,
 }
@@ -173,13 +173,26 @@ pub struct Hello {
     pub rails: Vec<String>,
     /// The number of messages that it holds while its application has not taken them.
     pub messages: u32,
+    /// The number of grants that it accepts from the other side at a time.
+    pub grants: u32,
+    /// The number of counters that it accepts from the other side at a time.
+    pub counters: u32,
 }
 
 impl Hello {
     /// Describes an engine without a name and with a heartbeat of one millisecond. The
-    /// [machine](crate::machine) that sends it fills in its rails and its room for messages.
+    /// [machine](crate::machine) that sends it fills in its rails, its room for messages and its
+    /// budgets.
     pub fn new(incarnation: u64) -> Self {
-        Self { incarnation, name: String::new(), heartbeat_ms: 1, rails: Vec::new(), messages: 0 }
+        Self {
+            incarnation,
+            name: String::new(),
+            heartbeat_ms: 1,
+            rails: Vec::new(),
+            messages: 0,
+            grants: 0,
+            counters: 0,
+        }
     }
 }
 

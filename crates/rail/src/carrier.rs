@@ -147,7 +147,7 @@ impl Carrier {
                 machine.handle_completed(rail, SlotId::from_raw(tag), value, outcome);
             }
             Event::Immediate { link, bits } => machine.handle_immediate(rail, link, bits),
-            Event::Message { bytes, .. } => machine.handle_message(bytes),
+            Event::Message { link, bytes } => machine.handle_message(rail, link, bytes),
             Event::LinkDown { link, reason } => machine.handle_link_down(rail, link, &reason),
         });
         // An error proves nothing, and the next poll may succeed. The deadlines of the links handle

@@ -39,10 +39,10 @@ impl MessagePool {
     }
 
     /// Fills a buffer with a message and its header.
-    pub(crate) fn take(&mut self, mark: u32, sequence: u64, bytes: &[u8]) -> Option<Slice> {
+    pub(crate) fn take(&mut self, mark: u64, sequence: u64, bytes: &[u8]) -> Option<Slice> {
         let mut buffer = self.free.pop()?;
         let len = HEADER + bytes.len();
-        buffer[..4].copy_from_slice(&mark.to_le_bytes());
+        buffer[..8].copy_from_slice(&mark.to_le_bytes());
         buffer[8..HEADER].copy_from_slice(&sequence.to_le_bytes());
         buffer[HEADER..len].copy_from_slice(bytes);
         let place = self.place(&buffer)?;

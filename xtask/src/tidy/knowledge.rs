@@ -166,7 +166,7 @@ const BOTH: &[&str] = &["farreach-verbs-sys", "farreach-verbs", "farreach-fabric
 /// first.
 const PROTO_MODULES: &[&str] =
     &["cmp", "collections", "error", "fmt", "hash", "iter", "mem", "num", "ops", "slice", "time"];
-const PROTO_DEPENDENCIES: &[&str] = &["bitflags", "postcard", "proptest", "serde", "thiserror"];
+const PROTO_DEPENDENCIES: &[&str] = &["bitflags", "chacha20", "postcard", "proptest", "serde", "thiserror"];
 
 pub(super) fn proto_pure(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();

@@ -146,6 +146,8 @@ impl Writer {
             heartbeat_ms: HEARTBEAT.as_millis() as u32,
             rails: vec![kind],
             messages: 8,
+            grants: 64,
+            counters: 64,
         }));
         writer.say(&Frame::Link(LinkOffer { link: LinkId(0), from: 0, to: 0, address: end }));
         writer

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farreach::{Engine, ErrorKind, PageMap, Rights, Settings};
+use farreach::{Budgets, Engine, ErrorKind, PageMap, Rights, Settings};
 use farreach_rail::Rail;
 use farreach_sim::{SimCard, SimNetwork, SimRail, SimSettings};
 
@@ -71,12 +71,32 @@ fn a_peer_with_a_slow_heartbeat_is_not_lost() {
     assert_eq!(lost.unwrap_err().kind(), ErrorKind::TimedOut);
 }
 
+/// A peer announces how many grants and counters it accepts.
+#[test]
+fn what_the_peer_would_not_accept_is_an_error_of_this_side() {
+    let little = Settings::new().budgets(Budgets::new().counters(2).grants(3));
+    let pair = Pair::of(over(vec![SimCard::tcp()], little), over(vec![SimCard::tcp()], Settings::new()));
+    let counters: Vec<_> = (0..2).map(|_| pair.b_to_a.open_counter().wait(SOON).unwrap()).collect();
+    assert_eq!(pair.b_to_a.open_counter().wait(SOON).unwrap_err().kind(), ErrorKind::Limit);
+    let grant = || {
+        let memory = pair.b.allocate(4096).wait(SOON).unwrap();
+        pair.b_to_a.grant(memory, Rights::WRITE).wait(SOON)
+    };
+    let grants: Vec<_> = (0..3).map(|_| grant().unwrap()).collect();
+    let refused = grant().unwrap_err();
+    assert!(refused.error.to_string().contains("at most 3 grants"), "{}", refused.error);
+    drop(counters);
+    assert!(pair.b_to_a.open_counter().wait(SOON).is_ok(), "a closed one makes room");
+    drop(grants);
+}
+
 /// Each counter takes two of 65,536 slots over one rail of this kind, and three over two rails.
 #[test]
 fn a_counter_that_could_not_count_is_not_opened() {
+    let more = Settings::new().budgets(Budgets::new().counters(1 << 20));
     let pair = Pair::of(
-        over(vec![SimCard::tcp(), SimCard::tcp()], Settings::new()),
-        over(vec![SimCard::tcp(), SimCard::tcp()], Settings::new()),
+        over(vec![SimCard::tcp(), SimCard::tcp()], more.clone()),
+        over(vec![SimCard::tcp(), SimCard::tcp()], more),
     );
     let mut counters: Vec<_> = std::iter::from_fn(|| pair.b_to_a.open_counter().wait(SOON).ok()).collect();
     assert_eq!(counters.len(), 65_536 / 3);

@@ -82,7 +82,9 @@ impl Machine {
         let (index, link) =
             ready.find(|(_, link)| rails[link.rail()].has_room(link)).ok_or(AtomicError::Full)?;
         let (address, key) = granted.key_over(link.peer_rail()).ok_or(AtomicError::NotGranted)?;
-        Ok((index, RemoteSegment { address: address + offset, key, len }))
+        // The end of the grant was checked when the peer announced it.
+        let address = address.checked_add(offset).ok_or(AtomicError::NotGranted)?;
+        Ok((index, RemoteSegment { address, key, len }))
     }
 
     /// Accounts an atomic that a card has accepted.

@@ -4,8 +4,12 @@ use super::id_map::IdMap;
 use super::peer::{Link, Phase};
 use super::{Event, Machine, PeerChange, PeerKey};
 use crate::counter::{CounterId, Counters, Immediate, LinkId, Outcome};
+use crate::lost::LostReason;
 use crate::rail::LinkKey;
 use crate::wire::Frame;
+
+/// `Settle` frames that a peer may send about counters that were closed meanwhile.
+const SETTLES_SPARE: usize = 1024;
 
 /// The counters of this side, with the peer that raises each.
 #[derive(Debug, Default)]
@@ -36,6 +40,10 @@ impl Machine {
         self.now = now;
         let peer = self.peers.get(key);
         let peer = peer.filter(|peer| !peer.is_lost())?;
+        // The peer would end the connection.
+        if peer.hello.as_ref().is_some_and(|hello| peer.own_counters.len() >= hello.counters as usize) {
+            return None;
+        }
         // Links that are down are included, because they may be connected later.
         let has_names = |link: &&Link| !self.rails[link.rail()].properties().immediates_name_link;
         let names_max = peer.links.iter().filter(has_names).count();
@@ -109,17 +117,26 @@ impl Machine {
     }
 
     pub(super) fn on_settle(&mut self, key: PeerKey, link: LinkId, counter: CounterId) {
-        if let Some(peer) = self.peer(key) {
-            peer.settles.push((link, counter));
+        let Some(peer) = self.peer(key) else { return };
+        // An honest peer asks once for each counter and lost link.
+        let most = (peer.own_counters.len() + 1) * (peer.links.len() + peer.links.past()) + SETTLES_SPARE;
+        if peer.settles.len() >= most {
+            let why = LostReason::Violation("it asks more often about lost links than it had links");
+            return self.lose_peer(key, why, false);
         }
-        self.answer_settles(key);
+        self.answer_settle(key, link, counter);
     }
 
     pub(super) fn on_add(&mut self, key: PeerKey, counter: CounterId, pages: u64) {
-        if self.counters.is_of(counter, key)
-            && let Some(reached) = self.counters.counters.add(counter, pages)
-        {
-            self.report_reached(counter, reached);
+        if !self.counters.is_of(counter, key) {
+            return;
+        }
+        match self.counters.counters.add(counter, pages) {
+            Some(reached) => self.report_reached(counter, reached),
+            None => {
+                let why = LostReason::Violation("it adds more pages than a counter can count");
+                self.lose_peer(key, why, false);
+            }
         }
     }
 
@@ -142,7 +159,15 @@ impl Machine {
 
     /// Handles a counter announced by the peer.
     pub(super) fn on_counter(&mut self, key: PeerKey, counter: CounterId, names: Vec<(LinkId, CounterId)>) {
+        let budgets = self.tuning.budgets;
         let Some(peer) = self.peer(key) else { return };
+        if names.len() > peer.links.len() {
+            let why = LostReason::Violation("it announced a counter with more names than there are links");
+            return self.lose_peer(key, why, false);
+        }
+        if !peer.counters.knows(counter) && peer.counters.len() >= budgets.counters as usize {
+            return self.lose_peer(key, budgets.exceeded_counters(), false);
+        }
         let links = &peer.links;
         peer.counters.learn(counter, names, |link| links.position(link).is_some());
         self.report_peer(key, PeerChange::Offered);

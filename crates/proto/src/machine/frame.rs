@@ -1,5 +1,8 @@
 //! Handles the frames of peers.
 
+use super::budget::NAME_MAX;
+use super::lose::REASON_CHARS_MAX;
+use super::peer::Peer;
 use super::{Machine, PeerChange, PeerKey};
 use crate::lost::LostReason;
 use crate::wire::{Frame, Hello};
@@ -19,7 +22,7 @@ impl Machine {
         }
         let Some(peer) = self.peer(key) else { return };
         // Until the hello nothing is known of the peer's rails, so no other frame can be handled.
-        if peer.hello.is_none() && !matches!(frame, Frame::Hello(_)) {
+        if peer.hello.is_none() && !matches!(frame, Frame::Hello(_) | Frame::Refused { .. }) {
             self.lose_peer(key, LostReason::Violation("the first frame is not a hello"), false);
             return;
         }
@@ -45,12 +48,24 @@ impl Machine {
             Frame::Message { sequence, bytes } => self.receive(key, sequence, &bytes),
             Frame::Taken { count } => self.on_taken(key, count),
             Frame::Held { next } => self.on_held(key, next),
-            Frame::Look => self.looking.expect(self.now),
+            Frame::Look => self.on_look(key),
+            Frame::Refused { reason } => {
+                let reason = reason.chars().take(REASON_CHARS_MAX).collect();
+                self.lose_peer(key, LostReason::Refused { reason }, true);
+            }
             Frame::Goodbye => self.lose_peer(key, LostReason::Goodbye, true),
-            // A ping needs no answer, because each side sends keep-alives by itself: receiving it
-            // has updated `heard_at`. A connection of this version never carries frames of later
-            // versions.
-            _ => {}
+            // It needs no answer, because each side sends keep-alives by itself: receiving it has
+            // updated `heard_at`.
+            Frame::Ping { .. } => {}
+        }
+    }
+
+    /// Polls rails that cannot wake this side for a while, if the peer has a link over one.
+    fn on_look(&mut self, key: PeerKey) {
+        let rails = &self.rails;
+        let must_be_polled = |peer: &Peer| peer.links.iter().any(|link| rails[link.rail()].must_be_polled());
+        if self.peers.get(key).is_some_and(must_be_polled) {
+            self.looking.expect(self.now);
         }
     }
 
@@ -61,10 +76,18 @@ impl Machine {
     }
 
     fn on_hello(&mut self, key: PeerKey, hello: Hello) {
+        let budgets = self.tuning.budgets;
         let Some(peer) = self.peer(key) else { return };
         if peer.hello.is_some() {
             self.lose_peer(key, LostReason::Violation("a second hello was received"), false);
             return;
+        }
+        if hello.rails.len() > budgets.rails as usize {
+            return self.lose_peer(key, budgets.exceeded_rails(), true);
+        }
+        if hello.name.len() > NAME_MAX || hello.rails.iter().any(|kind| kind.len() > NAME_MAX) {
+            let why = LostReason::Violation("a name in its hello is longer than 255 bytes");
+            return self.lose_peer(key, why, true);
         }
         let name = hello.name.clone();
         peer.outgoing.add_room(hello.messages);

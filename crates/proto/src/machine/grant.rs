@@ -5,7 +5,8 @@ use super::own_grants::{Next, OwnGrant, Reach, Wish};
 use super::rail::RailState;
 use super::work::{Control, KeysEnded};
 use super::{Event, Machine, OpId, PeerChange, PeerKey};
-use crate::rail::{EndedKeys, RailError};
+use crate::lost::LostReason;
+use crate::rail::{EndedKeys, Properties, RailError};
 use crate::rights::Rights;
 use crate::wire::{Frame, GrantOffer};
 
@@ -15,16 +16,23 @@ pub type RemoteKeys = Vec<Option<(u64, u64)>>;
 impl Machine {
     /// Checks that memory can be granted to a peer.
     pub fn may_grant(&mut self, key: PeerKey) -> Result<(), RailError> {
-        match self.peer(key).is_some_and(|peer| !peer.is_lost()) {
-            true => Ok(()),
-            false => Err(RailError::new("grant", "the peer is lost", "connect to the peer again")),
+        let refused = |cause: String, fix: &str| Err(RailError::new("grant", cause, fix));
+        let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else {
+            return refused("the peer is lost".to_owned(), "connect to the peer again");
+        };
+        match &peer.hello {
+            Some(hello) if peer.own_grants >= hello.grants as usize => refused(
+                format!("the peer accepts at most {} grants at a time", hello.grants),
+                "revoke a grant, or raise `Budgets::grants` of the peer",
+            ),
+            _ => Ok(()),
         }
     }
 
     /// Grants memory of this length and with these keys to a peer. Returns the id of the grant.
     pub fn grant(&mut self, key: PeerKey, len: u64, rights: Rights, keys: RemoteKeys, now: u64) -> u64 {
         self.now = now;
-        let id = self.grants.add(key);
+        let id = self.grants.add(key, &mut self.names);
         if let Some(peer) = self.peer(key) {
             peer.own_grants += 1;
         }
@@ -100,27 +108,47 @@ impl Machine {
             self.report_peer(key, PeerChange::Note(error));
         }
         for rail in too_full {
-            self.ask_reset(rail);
+            self.reset_because_of(key, rail);
         }
         self.run_revoke(id);
     }
 
-    /// Asks for a reset of every rail where that proves what an ended key does not. Returns `true`
-    /// if a reset is still missing.
+    /// Asks for the proof that an ended key does not give: the end of the peer's links where a link
+    /// ends alone, which is done before the memory is given back, and otherwise a reset of the rail.
+    /// Returns `true` if a reset is still missing.
     fn ask_proof(&mut self, id: u64) -> bool {
+        self.end_links_of(id);
         let rails = &self.rails;
         let Some(grant) = self.grants.get_mut(id) else { return false };
         let before = grant.generations(|| rails.iter().map(RailState::generation).collect());
         let is_awaited = |(rail, before): (&RailState, &u64)| {
+            let Properties { ended_keys, links_end_alone, .. } = rail.properties();
             // A dead rail is never reset, so it cannot provide a proof.
-            let is_provable = rail.properties().ended_keys == EndedKeys::StopNew && rail.death().is_none();
+            let is_provable = *ended_keys == EndedKeys::StopNew && !links_end_alone && rail.death().is_none();
             is_provable && rail.generation() == *before
         };
         let awaited: Vec<bool> = rails.iter().zip(before).map(is_awaited).collect();
+        let key = grant.peer();
         for rail in (0..awaited.len()).filter(|rail| awaited[*rail]) {
-            self.ask_reset(rail);
+            self.reset_because_of(key, rail);
         }
         awaited.contains(&true)
+    }
+
+    /// Ends the links over which the peer of a grant may have operations in flight with ended keys.
+    /// It connects again.
+    fn end_links_of(&mut self, id: u64) {
+        let Some(key) = self.grants.get_mut(id).map(|grant| grant.peer()) else { return };
+        let links = self.peer(key).map_or(0, |peer| peer.links.len());
+        for index in 0..links {
+            let Some(peer) = self.peers.get_mut(key) else { return };
+            let link = &mut peer.links[index];
+            let Properties { ended_keys, links_end_alone, .. } = self.rails[link.rail()].properties();
+            if *ended_keys == EndedKeys::StopNew && *links_end_alone && !link.is_failing() {
+                link.note_why("the link had to end to prove that a revoke is complete".to_owned());
+                self.end_link(key, index);
+            }
+        }
     }
 
     fn give_back(&mut self, id: u64) {
@@ -154,7 +182,24 @@ impl Machine {
 
     /// Handles a grant of the peer.
     pub(super) fn on_grant(&mut self, key: PeerKey, offer: GrantOffer) {
+        let budgets = self.tuning.budgets;
         let Some(peer) = self.peer(key) else { return };
+        let rails = peer.hello.as_ref().map_or(0, |hello| hello.rails.len());
+        let ends = |(address, _): &(u64, u64)| address.checked_add(offer.len).is_some();
+        let wrong = match () {
+            () if offer.keys.len() > rails => Some("it announced a grant with more keys than it has rails"),
+            () if !offer.keys.iter().flatten().all(ends) => {
+                Some("it announced a grant that ends beyond the last address")
+            }
+            () if peer.granted.get(offer.grant).is_some() => Some("it announced a grant twice"),
+            () => None,
+        };
+        if let Some(wrong) = wrong {
+            return self.lose_peer(key, LostReason::Violation(wrong), false);
+        }
+        if peer.granted.len() >= budgets.grants as usize {
+            return self.lose_peer(key, budgets.exceeded_grants(), false);
+        }
         peer.granted.learn(offer);
         self.report_peer(key, PeerChange::Offered);
     }

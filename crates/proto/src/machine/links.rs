@@ -7,6 +7,8 @@
 //! Invariant: a link is opened again only when all operations of this side on its previous
 //! connection have come back.
 
+use std::collections::BTreeMap;
+
 use super::peer::{Due, Links, MadeEnd, NO_LINK, Phase, Transfers};
 use super::work::{Control, LinkEnd, Opening};
 use super::{Machine, PeerChange, PeerKey};
@@ -28,21 +30,36 @@ pub(super) const IN_USE: &str = "the last one is still in use";
 /// them sooner or later.
 const PAST_MAX: usize = 256;
 
-/// Pairs the rails of two sides by kind, in turn. Both sides compute the same pairs.
+/// The maximum number of links of one rail to one peer: a link costs descriptors and memory.
+const LINKS_PER_RAIL_MAX: usize = 8;
+
+/// Pairs the rails of two sides by kind, in turn. Both sides compute the same pairs. A rail has at
+/// most eight links. The cost is linear in the number of rails, apart from a logarithm.
 pub fn pairs_of(initiator: &[String], acceptor: &[String]) -> Vec<(usize, usize)> {
-    let of_kind = |rails: &[String], kind: &String| -> Vec<usize> {
-        (0..rails.len()).filter(|rail| rails[*rail] == *kind).collect()
-    };
-    let mut kinds: Vec<&String> = Vec::new();
-    for kind in initiator {
-        if !kinds.contains(&kind) {
-            kinds.push(kind);
+    // The rails of each kind, in the order in which the initiator names the kinds.
+    let mut kinds: Vec<(Vec<usize>, Vec<usize>)> = Vec::new();
+    let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+    for (rail, kind) in initiator.iter().enumerate() {
+        let place = *places.entry(kind).or_insert(kinds.len());
+        if place == kinds.len() {
+            kinds.push(Default::default());
+        }
+        kinds[place].0.push(rail);
+    }
+    for (rail, kind) in acceptor.iter().enumerate() {
+        if let Some(place) = places.get(kind.as_str()) {
+            kinds[*place].1.push(rail);
         }
     }
+    let mut links = (vec![0; initiator.len()], vec![0; acceptor.len()]);
     let mut all = Vec::new();
-    for kind in kinds {
-        let (ours, theirs) = (of_kind(initiator, kind), of_kind(acceptor, kind));
-        all.extend(pairs(ours.len(), theirs.len()).into_iter().map(|(a, b)| (ours[a], theirs[b])));
+    for (ours, theirs) in kinds {
+        for (a, b) in pairs(ours.len(), theirs.len()).into_iter().map(|(a, b)| (ours[a], theirs[b])) {
+            if links.0[a] < LINKS_PER_RAIL_MAX && links.1[b] < LINKS_PER_RAIL_MAX {
+                (links.0[a], links.1[b]) = (links.0[a] + 1, links.1[b] + 1);
+                all.push((a, b));
+            }
+        }
     }
     all
 }
@@ -92,7 +109,7 @@ impl Machine {
                 Due::Nothing => {}
                 Due::Offer => self.offer_link(key, index),
                 Due::Drained => self.drained(key, index),
-                Due::Reset => self.ask_reset(rail),
+                Due::Reset => self.reset_because_of(key, rail),
                 Due::Fail(why) => {
                     let reason = self.hangs(rail, why);
                     self.fail_link(key, index, &reason);
@@ -172,7 +189,7 @@ impl Machine {
         let (now, LinkEnd { rail, link: link_key, peer: key, index }) = (self.now, end);
         self.rails[rail].add_link(link_key, key, index);
         let generation = self.rails[rail].generation();
-        let own_mark = self.marks.give(key);
+        let own_mark = self.marks.give(end, &mut self.names);
         let Some(peer) = self.peer(key) else { return };
         let link = &mut peer.links[index];
         link.opened(MadeEnd { key: link_key, generation, own_mark }, now);
@@ -208,6 +225,11 @@ impl Machine {
                 self.connect_end(key, index, offer.address);
             }
         } else {
+            // With an id that recurs, frames about one link would apply to another.
+            if !self.peer(key).is_some_and(|peer| peer.links.is_new_id(offer.link)) {
+                let why = LostReason::Violation("it offered a link with an id that it used before");
+                return self.lose_peer(key, why, false);
+            }
             // Operations of the last link must be back first. The peer tries again.
             let is_free = matches!(phase, Phase::Down { .. }) && !self.rails[pair.0].is_resetting();
             if !is_free {
@@ -258,7 +280,7 @@ impl Machine {
     }
 
     /// Handles the connection of the peer's end. This side may post from now on.
-    pub(super) fn on_link_ready(&mut self, key: PeerKey, link: LinkId, mark: u32) {
+    pub(super) fn on_link_ready(&mut self, key: PeerKey, link: LinkId, mark: u64) {
         let now = self.now;
         let Some(peer) = self.peer(key) else { return };
         let Some(index) = peer.links.named(link) else { return };
@@ -290,5 +312,21 @@ mod tests {
         let (a, b) = (kinds(&["v", "tcp", "v"]), kinds(&["efa", "v", "tcp"]));
         assert_eq!(pairs_of(&a, &b), [(0, 1), (2, 1), (1, 2)]);
         assert!(pairs_of(&a, &kinds(&["efa"])).is_empty());
+    }
+
+    #[test]
+    fn a_rail_has_no_more_links_than_its_limit_whatever_the_peer_announces() {
+        let of_kind = |kind: &str, count| vec![kind.to_owned(); count];
+        for (ours, theirs) in [(1, 64), (64, 1)] {
+            let pairs = pairs_of(&of_kind("tcp", ours), &of_kind("tcp", theirs));
+            assert_eq!(pairs.len(), LINKS_PER_RAIL_MAX, "{ours} to {theirs}");
+        }
+        assert_eq!(pairs_of(&of_kind("tcp", 32), &of_kind("tcp", 32)).len(), 32);
+    }
+
+    #[test]
+    fn thousands_of_kinds_are_paired_in_a_moment() {
+        let kinds: Vec<String> = (0..60_000).map(|kind| kind.to_string()).collect();
+        assert_eq!(pairs_of(&kinds, &kinds).len(), kinds.len());
     }
 }

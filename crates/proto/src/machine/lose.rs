@@ -22,7 +22,7 @@ use crate::wire::Frame;
 const NO_REASON: &str = "its link has failed";
 
 /// The maximum number of characters kept of a peer's reason.
-const REASON_CHARS_MAX: usize = 400;
+pub(super) const REASON_CHARS_MAX: usize = 400;
 
 impl Machine {
     /// Handles the failure of a link that was detected on this side.
@@ -104,7 +104,7 @@ impl Machine {
             if let Some(peer) = self.peer(key) {
                 peer.links.expect_late(id);
             }
-            self.ask_reset(rail);
+            self.reset_because_of(key, rail);
             self.lose_if_unstoppable(key, rail);
         } else if let Some(peer) = self.peer(key) {
             peer.links.forget_past(id);
@@ -161,7 +161,7 @@ impl Machine {
                 Due::Drained => self.drained(key, index),
                 // Operations that are never answered occupy a queue that others need, and buffers
                 // of this side.
-                Due::Reset => self.ask_reset(rail),
+                Due::Reset => drop(self.ask_reset(rail)),
                 _ => {}
             }
         }

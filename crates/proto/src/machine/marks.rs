@@ -1,58 +1,55 @@
-//! Marks of messages: they identify the peer where a rail does not report over which link a message
-//! came.
+//! Marks of messages: random numbers that identify the link of a message where a rail does not report
+//! it.
 
-use super::PeerKey;
 use super::id_map::IdMap;
+use super::names::Names;
+use super::work::LinkEnd;
 
 /// See the [module](self).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Marks {
-    peers: IdMap<u32, PeerKey>,
-    next: u32,
-}
-
-impl Default for Marks {
-    fn default() -> Self {
-        Self { peers: IdMap::default(), next: 1 }
-    }
+    links: IdMap<u64, LinkEnd>,
 }
 
 impl Marks {
-    /// Assigns a mark to a link of this peer.
-    pub(super) fn give(&mut self, peer: PeerKey) -> u32 {
-        let mark = self.next;
-        self.next = self.next.wrapping_add(1);
-        self.peers.insert(mark, peer);
+    /// Assigns a mark to an end of a link.
+    pub(super) fn give(&mut self, end: LinkEnd, names: &mut Names) -> u64 {
+        let mark = names.draw(|mark| !self.links.contains_key(&mark));
+        self.links.insert(mark, end);
         mark
     }
 
-    /// Returns the peer whose messages carry this mark.
+    /// Returns the link whose messages carry this mark.
     #[inline]
-    pub(super) fn peer(&self, mark: u32) -> Option<PeerKey> {
-        self.peers.get(&mark).copied()
+    pub(super) fn link(&self, mark: u64) -> Option<LinkEnd> {
+        self.links.get(&mark).copied()
     }
 
     /// Removes the mark of a link that can no longer be used.
-    pub(super) fn end(&mut self, mark: u32) {
-        self.peers.remove(&mark);
+    pub(super) fn end(&mut self, mark: u64) {
+        self.links.remove(&mark);
     }
 
     pub(super) fn len(&self) -> usize {
-        self.peers.len()
+        self.links.len()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::PeerKey;
+    use crate::rail::LinkKey;
 
     #[test]
-    fn a_mark_is_of_one_peer_until_it_ends() {
-        let mut marks = Marks::default();
-        let [first, second] = [3, 4].map(|peer| marks.give(PeerKey(peer)));
-        assert_eq!([first, second].map(|mark| marks.peer(mark)), [Some(PeerKey(3)), Some(PeerKey(4))]);
+    fn a_mark_is_of_one_link_until_it_ends() {
+        let (mut marks, mut names) = (Marks::default(), Names::new([7; 32]));
+        let end = |peer| LinkEnd { rail: 0, link: LinkKey(1), peer: PeerKey(peer), index: 0 };
+        let [first, second] = [3, 4].map(|peer| marks.give(end(peer), &mut names));
+        let peer_of = |marks: &Marks, mark| marks.link(mark).map(|end| end.peer);
+        assert_eq!([first, second].map(|mark| peer_of(&marks, mark)), [Some(PeerKey(3)), Some(PeerKey(4))]);
+        assert_eq!(peer_of(&marks, first + 1), None, "a neighbour of a mark is no mark");
         marks.end(first);
-        assert_eq!((marks.peer(first), marks.len()), (None, 1));
-        assert_ne!(marks.give(PeerKey(5)), first);
+        assert_eq!((peer_of(&marks, first), marks.len()), (None, 1));
     }
 }

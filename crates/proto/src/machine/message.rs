@@ -9,7 +9,7 @@ use crate::counter::LinkId;
 use crate::error::SendError;
 use crate::inflight::SlotId;
 use crate::lost::LostReason;
-use crate::rail::Refusal;
+use crate::rail::{LinkKey, Refusal};
 use crate::wire::Frame;
 
 /// The length of a message's header in bytes: its mark and its number.
@@ -209,14 +209,18 @@ impl Machine {
         }
     }
 
-    /// Handles a message that came over a rail.
-    pub fn handle_message(&mut self, bytes: &[u8]) {
+    /// Handles a message that came over a rail, and over this link if the rail reports it. The mark
+    /// must be that of the link: a peer must not send in the name of another one.
+    pub fn handle_message(&mut self, rail: usize, link: Option<LinkKey>, bytes: &[u8]) {
         let Some((header, bytes)) = bytes.split_at_checked(HEADER) else { return };
-        let (mark, number) = (header[..4].try_into(), header[8..].try_into());
+        let (mark, number) = (header[..8].try_into(), header[8..].try_into());
         let (Ok(mark), Ok(number)) = (mark, number) else { return };
         // A message of a link that has ended is ignored.
-        let Some(key) = self.marks.peer(u32::from_le_bytes(mark)) else { return };
-        self.receive(key, u64::from_le_bytes(number), bytes);
+        let Some(end) = self.marks.link(u64::from_le_bytes(mark)) else { return };
+        if end.rail != rail || link.is_some_and(|link| link != end.link) {
+            return;
+        }
+        self.receive(end.peer, u64::from_le_bytes(number), bytes);
     }
 
     pub(super) fn receive(&mut self, key: PeerKey, sequence: u64, bytes: &[u8]) {

@@ -13,7 +13,7 @@
 //!
 //! ```
 //! use farreach_proto::lost::LostReason;
-//! use farreach_proto::machine::{Event, Machine, Output, PeerChange, Tuning};
+//! use farreach_proto::machine::{Budgets, Event, Machine, Output, PeerChange, Tuning};
 //! use farreach_proto::wire::Hello;
 //!
 //! const MS: u64 = 1_000_000;
@@ -25,8 +25,10 @@
 //!     cool_down: 100 * MS,
 //!     messages: 16,
 //!     message_max: 4096,
+//!     budgets: Budgets::default(),
 //! };
-//! let [mut here, mut there] = [1, 2].map(|life| Machine::new(Vec::new(), Hello::new(life), tuning.clone()));
+//! let [mut here, mut there] =
+//!     [1, 2].map(|life| Machine::new(Vec::new(), Hello::new(life.into()), tuning.clone(), [life; 32]));
 //! let (_peer, peer_there) = (here.add_peer(true, 0), there.add_peer(false, 0));
 //! while let Some(Output::Frame(_, frame)) = here.poll_output() {
 //!     there.handle_frame(peer_there, frame, MS);
@@ -38,6 +40,7 @@
 //! ```
 
 mod atomic;
+mod budget;
 mod census;
 mod counter;
 mod dead_rail;
@@ -52,8 +55,10 @@ mod looking;
 mod lose;
 mod marks;
 mod message;
+mod names;
 mod own_grants;
 mod peer;
+mod peer_map;
 mod peers;
 mod rail;
 mod request;
@@ -74,6 +79,7 @@ use counter::CounterDesk;
 use in_flight::InFlightTable;
 use looking::Looking;
 use marks::Marks;
+use names::Names;
 use own_grants::OwnGrants;
 use peer::{LinkTimes, Peer};
 use peers::Peers;
@@ -81,12 +87,14 @@ use rail::RailState;
 use timers::Timers;
 use turns::Turns;
 
+pub use budget::{Budgets, NAME_MAX};
 pub use census::Census;
 pub use event::{Event, PeerChange, TransferEnd, TransferFault};
 pub use grant::RemoteKeys;
 pub use id_map::IdMap;
 pub use links::pairs_of;
 pub use message::HEADER;
+pub use names::Seed;
 pub use rail::RailInfo;
 pub use request::{AtomicOperation, Direction, NewAtomic, NewTransfer, OpId, PeerKey};
 pub use work::{Content, Control, KeysEnded, LinkEnd, Opening, Post};
@@ -111,6 +119,8 @@ pub struct Tuning {
     pub messages: u32,
     /// The maximum length of a message of the application, in bytes.
     pub message_max: usize,
+    /// How much a peer may ask for.
+    pub budgets: Budgets,
 }
 
 impl Tuning {
@@ -136,6 +146,7 @@ pub struct Machine {
     counters: CounterDesk,
     grants: OwnGrants,
     marks: Marks,
+    names: Names,
     in_flight: InFlightTable,
     control: VecDeque<Control>,
     outputs: VecDeque<Output>,
@@ -153,10 +164,12 @@ pub struct Machine {
 
 impl Machine {
     /// Creates a machine without peers over these rails. `hello` is the first frame to each peer.
-    pub fn new(rails: Vec<RailInfo>, mut hello: Hello, tuning: Tuning) -> Self {
+    /// Ids and marks are drawn from the seed: it must be random and secret, except in a simulation.
+    pub fn new(rails: Vec<RailInfo>, mut hello: Hello, tuning: Tuning, seed: Seed) -> Self {
         let rails: Vec<RailState> = rails.into_iter().map(RailState::new).collect();
         hello.rails = rails.iter().map(|rail| rail.properties().kind.clone()).collect();
         hello.messages = tuning.messages;
+        (hello.grants, hello.counters) = (tuning.budgets.grants, tuning.budgets.counters);
         Self {
             rails,
             peers: Peers::default(),
@@ -164,6 +177,7 @@ impl Machine {
             counters: CounterDesk::default(),
             grants: OwnGrants::default(),
             marks: Marks::default(),
+            names: Names::new(seed),
             in_flight: InFlightTable::default(),
             control: VecDeque::new(),
             outputs: VecDeque::new(),
@@ -181,7 +195,7 @@ impl Machine {
     /// Adds a peer with an established connection. `is_initiator`: this side made the connection.
     pub fn add_peer(&mut self, is_initiator: bool, now: u64) -> PeerKey {
         self.now = now;
-        let key = self.peers.add(Peer::new(is_initiator, &self.tuning, now));
+        let key = self.peers.add(Peer::new(is_initiator, &self.tuning, &mut self.names, now));
         self.send(key, Frame::Hello(self.hello.clone()));
         key
     }

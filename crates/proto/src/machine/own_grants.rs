@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use super::id_map::IdMap;
+use super::names::Names;
 use super::{OpId, PeerKey};
 
 /// The maximum number of revocations that one run of the timers handles: a lost peer may have had a
@@ -13,10 +14,9 @@ use super::{OpId, PeerKey};
 const REVOKES_AT_ONCE: usize = 1024;
 
 /// All grants of local memory, by id.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct OwnGrants {
     grants: IdMap<u64, OwnGrant>,
-    next: u64,
     /// Grants being revoked, in turn. Some may be given back already.
     revoking: VecDeque<u64>,
 }
@@ -88,17 +88,10 @@ pub(super) struct Wish {
     pub(super) before: Option<OpId>,
 }
 
-impl Default for OwnGrants {
-    fn default() -> Self {
-        Self { grants: IdMap::default(), next: 1, revoking: VecDeque::new() }
-    }
-}
-
 impl OwnGrants {
-    /// Adds a grant to a peer. Returns its id.
-    pub(super) fn add(&mut self, peer: PeerKey) -> u64 {
-        let id = self.next;
-        self.next += 1;
+    /// Adds a grant to a peer. Returns its id, which no other peer can guess.
+    pub(super) fn add(&mut self, peer: PeerKey, names: &mut Names) -> u64 {
+        let id = names.draw(|id| !self.grants.contains_key(&id));
         self.grants.insert(id, OwnGrant { peer, keys: Keys::Alive, ending: None });
         id
     }
@@ -239,7 +232,7 @@ mod tests {
     /// Returns a grant that is being revoked.
     fn revoked() -> (OwnGrants, u64) {
         let mut grants = OwnGrants::default();
-        let id = grants.add(PEER);
+        let id = grants.add(PEER, &mut Names::new([7; 32]));
         let wish = grants.revoke(id, Some(OP), DEADLINE);
         assert_eq!(wish, Some(Wish { peer: PEER, is_first: true, before: None }));
         (grants, id)
@@ -299,7 +292,7 @@ mod tests {
         assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), Next::Wait, "the deadline is another one");
         assert_eq!(grants.take_revoking(), [id], "once");
         grants.put_back(id);
-        assert!(grants.are_revoking() && grants.revoke(99, None, 1).is_none());
+        assert!(grants.are_revoking() && grants.revoke(!id, None, 1).is_none());
     }
 
     #[test]

@@ -8,17 +8,37 @@
 
 use std::collections::HashMap;
 
+use super::budget::RESETS_WITHIN;
 use super::peer::Phase;
 use super::work::Control;
 use super::{Machine, PeerKey};
+use crate::counter::{CounterId, LinkId};
 use crate::rail::RailError;
 use crate::wire::Frame;
 
 impl Machine {
-    /// Asks for a reset of a rail as soon as its healthy links are quiet.
-    pub(super) fn ask_reset(&mut self, rail: usize) {
-        if !self.rails[rail].ask_reset(self.now) {
+    /// Asks for a reset of a rail that a peer has caused. It costs all peers of the rail their
+    /// links, so a peer has a budget of resets.
+    pub(super) fn reset_because_of(&mut self, key: PeerKey, rail: usize) {
+        let (now, budgets) = (self.now, self.tuning.budgets);
+        if !self.ask_reset(rail) {
             return;
+        }
+        let Some(peer) = self.peer(key) else { return };
+        while peer.resets.front().is_some_and(|at| at.saturating_add(RESETS_WITHIN) <= now) {
+            peer.resets.pop_front();
+        }
+        peer.resets.push_back(now);
+        if peer.resets.len() > budgets.resets as usize {
+            self.lose_peer(key, budgets.exceeded_resets(), false);
+        }
+    }
+
+    /// Asks for a reset of a rail as soon as its healthy links are quiet. Returns `true` if none was
+    /// due before.
+    pub(super) fn ask_reset(&mut self, rail: usize) -> bool {
+        if !self.rails[rail].ask_reset(self.now) {
+            return false;
         }
         self.mark_dirty();
         for peer in self.peers.iter_mut() {
@@ -29,6 +49,7 @@ impl Machine {
                 }
             }
         }
+        true
     }
 
     pub(super) fn run_resets(&mut self) {
@@ -74,22 +95,27 @@ impl Machine {
     pub(super) fn answer_settles(&mut self, key: PeerKey) {
         let Some(peer) = self.peer(key) else { return };
         for (link, counter) in std::mem::take(&mut peer.settles) {
-            if self.may_still_land(key, link) {
-                if let Some(peer) = self.peer(key) {
-                    peer.settles.push((link, counter));
-                }
-                continue;
-            }
-            // A closed counter has no value: nothing is owed for it.
-            let is_open = self.counters.is_of(counter, key);
-            let pages = if is_open { self.counters.settle(link, counter).unwrap_or(0) } else { 0 };
-            self.send(key, Frame::Settled { link, counter, pages });
+            self.answer_settle(key, link, counter);
         }
+    }
+
+    /// Answers a `Settle` frame, now or when no more bytes of the link can land.
+    pub(super) fn answer_settle(&mut self, key: PeerKey, link: LinkId, counter: CounterId) {
+        if self.may_still_land(key, link) {
+            if let Some(peer) = self.peer(key) {
+                peer.settles.push((link, counter));
+            }
+            return;
+        }
+        // A closed counter has no value: nothing is owed for it.
+        let is_open = self.counters.is_of(counter, key);
+        let pages = if is_open { self.counters.settle(link, counter).unwrap_or(0) } else { 0 };
+        self.send(key, Frame::Settled { link, counter, pages });
     }
 
     /// Returns `true` if bytes that the peer sent over a lost link may still land, because the
     /// reset of its rail is pending.
-    pub(super) fn may_still_land(&mut self, key: PeerKey, id: crate::counter::LinkId) -> bool {
+    pub(super) fn may_still_land(&mut self, key: PeerKey, id: LinkId) -> bool {
         let Some(peer) = self.peer(key) else { return false };
         let Some((rail, generation)) = peer.links.rail_of(id) else { return false };
         let rail = &self.rails[rail];

@@ -4,13 +4,15 @@ use super::Tuning;
 use crate::counter::{IMMEDIATE_PAGES_MAX, LinkId};
 use crate::lost::LostReason;
 use crate::machine::{
-    Content, Control, Event, KeysEnded, LinkEnd, Machine, OpId, Opening, Output, PeerChange, PeerKey,
-    RailInfo,
+    Budgets, Content, Control, Event, KeysEnded, LinkEnd, Machine, OpId, Opening, Output, PeerChange,
+    PeerKey, RailInfo,
 };
 use crate::plan::Limits;
 use crate::rail::{EndedKeys, LinkKey, Proof, Properties, RailError, Refusal};
 use crate::rights::Rights;
 use crate::wire::{Frame, Hello, LinkOffer};
+
+mod hostile;
 
 const MS: u64 = 1_000_000;
 
@@ -24,6 +26,7 @@ pub(super) fn tuning() -> Tuning {
         cool_down: MS,
         messages: 4,
         message_max: 48,
+        budgets: Budgets { rails: 3, grants: 4, counters: 4, resets: 2 },
     }
 }
 
@@ -57,7 +60,7 @@ const LINK: LinkKey = LinkKey(7);
 
 fn machine() -> Machine {
     let rail = RailInfo { properties: properties(), must_be_polled: false };
-    Machine::new(vec![rail], Hello::new(1), tuning())
+    Machine::new(vec![rail], Hello::new(1), tuning(), [1; 32])
 }
 
 /// Returns a machine that has connected to a peer with one rail, and requests its end of the link.
@@ -66,6 +69,7 @@ fn greeted() -> (Machine, Opening) {
     assert_eq!(machine.add_peer(true, 0), PEER);
     let mut hello = Hello::new(2);
     (hello.rails, hello.messages) = (vec![properties().kind], 4);
+    (hello.grants, hello.counters) = (4, 4);
     machine.handle_frame(PEER, Frame::Hello(hello), 0);
     let Some(Control::OpenLink(opening)) = machine.poll_control() else { panic!("no link is made") };
     assert!(machine.poll_control().is_none());

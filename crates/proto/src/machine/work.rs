@@ -119,7 +119,7 @@ pub enum Content<'a> {
     /// A message, with the fields of its header.
     Message {
         /// The mark that the peer expects on its messages.
-        mark: u32,
+        mark: u64,
         /// Its number.
         sequence: u64,
         /// Its content.

@@ -44,7 +44,9 @@ impl World {
         let hello = Hello::new(incarnation(host, life));
         let tuning = self.scenario.tuning.clone();
         let mut carrier = Carrier::new(rails.collect(), tuning.message_max).ok()?;
-        let machine = Machine::new(carrier.infos(), hello, tuning);
+        let mut seed = [host as u8; 32];
+        seed[..8].copy_from_slice(&life.to_le_bytes());
+        let machine = Machine::new(carrier.infos(), hello, tuning, seed);
         let mut rest = Memory::allocate(PIECE * PIECES).ok()?;
         carrier.register(rest.memory()).ok()?;
         let mut free: Vec<_> = (1..PIECES).map(|_| rest.split_to(PIECE)).collect();

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use farreach_proto::machine::Tuning;
+use farreach_proto::machine::{Budgets, Tuning};
 
 use super::chance::Chance;
 use crate::{Odds, SimCard, SimSettings};
@@ -165,6 +165,8 @@ fn tuning(chance: &mut Chance) -> Tuning {
         cool_down: chance.within(1..=5) * MS,
         messages: *pick(chance, &[1, 2, 5, 16]),
         message_max: 48,
+        // Faults cause more resets than any peer may.
+        budgets: Budgets { resets: u32::MAX, ..Budgets::default() },
     }
 }
 

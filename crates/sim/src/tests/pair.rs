@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use farreach_memory::{Memory, Slice};
 use farreach_proto::counter::LinkId;
-use farreach_proto::machine::{Direction, Machine, NewTransfer, Output, PeerKey, Tuning};
+use farreach_proto::machine::{Budgets, Direction, Machine, NewTransfer, Output, PeerKey, Tuning};
 use farreach_proto::plan::{Pages, Plan};
 use farreach_proto::rights::Rights;
 use farreach_proto::wire::{Frame, Hello};
@@ -25,6 +25,7 @@ fn tuning() -> Tuning {
         cool_down: MS,
         messages: 4,
         message_max: 48,
+        budgets: Budgets { resets: u32::MAX, ..Budgets::default() },
     }
 }
 
@@ -65,7 +66,7 @@ impl Side {
         let tuning = tuning();
         let rails: Vec<Box<dyn Rail>> = vec![Box::new(rail)];
         let carrier = Carrier::new(rails, tuning.message_max).unwrap();
-        let mut machine = Machine::new(carrier.infos(), Hello::new(host.into()), tuning);
+        let mut machine = Machine::new(carrier.infos(), Hello::new(host.into()), tuning, [host as u8; 32]);
         let mut answers = Answers::default();
         assert_eq!(machine.add_peer(host as usize == FIRST, 0), PEER);
         let peer = answers.add_peer(PEER);

@@ -126,16 +126,16 @@ fn a_thousand_connections_in_one_process() {
     run(&mut caller, &mut called, |caller, called| {
         for event in called.events.drain(..) {
             if let ControlEvent::Frame(id, Frame::Ping { nonce }) = event {
-                called.control.send(id, &Frame::Pong { nonce }).unwrap();
+                called.control.send(id, &Frame::Ping { nonce }).unwrap();
                 answered += 1;
             }
         }
-        let is_pong = |event: &&ControlEvent| matches!(event, ControlEvent::Frame(_, Frame::Pong { .. }));
-        (caller.events.iter().filter(is_pong).count() == COUNT).then_some(())
+        let is_ping = |event: &&ControlEvent| matches!(event, ControlEvent::Frame(_, Frame::Ping { .. }));
+        (caller.events.iter().filter(is_ping).count() == COUNT).then_some(())
     });
     assert_eq!(answered, COUNT);
     for (number, id) in ids.iter().enumerate() {
-        assert_eq!(caller.frames(*id), [&Frame::Pong { nonce: number as u64 }]);
+        assert_eq!(caller.frames(*id), [&Frame::Ping { nonce: number as u64 }]);
     }
 }
 

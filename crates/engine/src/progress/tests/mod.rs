@@ -86,7 +86,7 @@ impl Drive for Asker {
         *self.log.by.lock().unwrap().entry(thread::current().id()).or_default() += 1;
         let (asked, wakers) = (&mut self.asked, &mut self.wakers);
         let told = self.control.poll(&mut |event| {
-            if let ControlEvent::Frame(_, Frame::Pong { nonce }) = event {
+            if let ControlEvent::Frame(_, Frame::Ping { nonce }) = event {
                 asked.remove(&nonce).unwrap().send(nonce, wakers);
             }
         });
@@ -170,7 +170,7 @@ impl Peer {
                     control.sleep(None).unwrap();
                 }
                 for (id, nonce) in pings.drain(..) {
-                    control.send(id, &Frame::Pong { nonce }).unwrap();
+                    control.send(id, &Frame::Ping { nonce }).unwrap();
                 }
             }
         });

@@ -1,13 +1,13 @@
 //! Grants of a peer to this side, and their use.
 
-use crate::machine::IdMap;
+use crate::machine::peer_map::{HashKeys, PeerMap};
 use crate::rights::Rights;
 use crate::wire::GrantOffer;
 
 /// All grants of a peer to this side, by the peer's ids.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct GrantedTable {
-    grants: IdMap<u64, Granted>,
+    grants: PeerMap<u64, Granted>,
 }
 
 /// A grant of a peer to this side.
@@ -44,6 +44,15 @@ impl Granted {
 }
 
 impl GrantedTable {
+    /// Creates an empty table whose hashes have these keys.
+    pub(crate) fn new(keys: HashKeys) -> Self {
+        Self { grants: PeerMap::with_hasher(keys) }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.grants.len()
+    }
+
     /// Adds a grant of the peer.
     pub(crate) fn learn(&mut self, offer: GrantOffer) {
         let rights = Rights::from_bits_truncate(offer.rights);
@@ -105,7 +114,7 @@ mod tests {
     use super::*;
 
     fn granted() -> GrantedTable {
-        let mut table = GrantedTable::default();
+        let mut table = GrantedTable::new(HashKeys::new(3, 5));
         let rights = Rights::WRITE.bits();
         table.learn(GrantOffer { grant: 7, len: 64, rights, keys: vec![None, Some((4096, 11))] });
         table

@@ -33,9 +33,9 @@ pub(crate) struct Link {
     /// Whether the peer also reported that its operations in flight may still land.
     may_land_late: bool,
     /// The mark that the peer expects on messages.
-    mark: u32,
+    mark: u64,
     /// The mark that this side expects on messages.
-    own_mark: u32,
+    own_mark: u64,
     /// Whether all completed operations on it have landed.
     is_quiet: bool,
     /// The time of the last completion, or of the first post after a pause.
@@ -58,7 +58,7 @@ pub(crate) enum Phase {
     Offered,
     /// This side's end is being connected. Contains the peer's mark if the peer's end was connected
     /// first.
-    Connecting { mark: Option<u32> },
+    Connecting { mark: Option<u64> },
     /// This side's end is connected.
     Connected,
     /// Both ends are connected.
@@ -99,7 +99,7 @@ pub(crate) struct MadeEnd {
     /// The generation of its rail.
     pub(crate) generation: u64,
     /// The mark that this side expects on messages over it.
-    pub(crate) own_mark: u32,
+    pub(crate) own_mark: u64,
 }
 
 /// The remains of a link on which nothing of this side is in flight any more.
@@ -179,12 +179,12 @@ impl Link {
 
     /// Returns the mark that the peer expects on messages.
     #[inline]
-    pub(crate) fn mark(&self) -> u32 {
+    pub(crate) fn mark(&self) -> u64 {
         self.mark
     }
 
     /// Returns the mark that this side expects on messages over it.
-    pub(crate) fn own_mark(&self) -> u32 {
+    pub(crate) fn own_mark(&self) -> u64 {
         self.own_mark
     }
 
@@ -255,7 +255,7 @@ impl Link {
 
     /// Handles the connection of this side's end. Returns the peer's mark if the peer was ready
     /// before.
-    pub(crate) fn connected(&mut self, now: u64) -> Option<u32> {
+    pub(crate) fn connected(&mut self, now: u64) -> Option<u64> {
         let Phase::Connecting { mark } = self.phase else { return None };
         (self.phase, self.moved_at) = (Phase::Connected, now);
         mark
@@ -263,7 +263,7 @@ impl Link {
 
     /// Handles the connection of the peer's end with its mark. Returns `true` if this side may
     /// post.
-    pub(crate) fn peer_is_ready(&mut self, mark: u32, now: u64) -> bool {
+    pub(crate) fn peer_is_ready(&mut self, mark: u64, now: u64) -> bool {
         match &mut self.phase {
             Phase::Connected => {
                 (self.phase, self.mark, self.moved_at) = (Phase::Ready, mark, now);

@@ -14,6 +14,8 @@ pub(crate) struct Links {
     /// loss of each.
     past: Vec<PastLink>,
     next_id: u64,
+    /// The id that follows the last one that the peer has chosen.
+    next_id_there: u64,
 }
 
 /// A link that was replaced on this side.
@@ -48,6 +50,16 @@ impl Links {
         let id = LinkId(self.next_id);
         self.next_id += 1;
         id
+    }
+
+    /// Notes an id that the peer has chosen for a link. Returns `false` if it is not larger than all
+    /// before, or is [`NO_LINK`].
+    pub(crate) fn is_new_id(&mut self, id: LinkId) -> bool {
+        let is_new = id.0 >= self.next_id_there && id != NO_LINK;
+        if is_new {
+            self.next_id_there = id.0 + 1;
+        }
+        is_new
     }
 
     /// Returns the number of work requests in flight, on all links.

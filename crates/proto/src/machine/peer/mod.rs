@@ -10,7 +10,10 @@ mod remote_counters;
 mod transfer;
 mod transfers;
 
+use std::collections::VecDeque;
+
 use super::Tuning;
+use super::names::Names;
 use crate::counter::{CounterId, LinkId};
 use crate::lost::LostReason;
 use crate::wire::Hello;
@@ -50,6 +53,8 @@ pub(crate) struct Peer {
     pub(crate) atomics: Atomics,
     /// `Settle` frames of the peer about links whose bytes may still land. They are answered later.
     pub(crate) settles: Vec<(LinkId, CounterId)>,
+    /// The times of the rail resets that the peer has caused within the last minute.
+    pub(crate) resets: VecDeque<u64>,
     /// The maximum time between two frames to the peer: the shorter of both sides' intervals.
     pub(crate) heartbeat: u64,
     pub(crate) heard_at: u64,
@@ -75,15 +80,15 @@ pub(crate) struct Lost {
 }
 
 impl Peer {
-    pub(crate) fn new(is_initiator: bool, tuning: &Tuning, now: u64) -> Self {
+    pub(crate) fn new(is_initiator: bool, tuning: &Tuning, names: &mut Names, now: u64) -> Self {
         Self {
             is_initiator,
             hello: None,
             is_up: false,
             links: Links::default(),
             transfers: Transfers::default(),
-            granted: GrantedTable::default(),
-            counters: RemoteCounters::default(),
+            granted: GrantedTable::new(names.hash_keys()),
+            counters: RemoteCounters::new(names.hash_keys()),
             own_counters: Vec::new(),
             own_grants: 0,
             revoking: 0,
@@ -91,6 +96,7 @@ impl Peer {
             incoming: Incoming::default(),
             atomics: Atomics::default(),
             settles: Vec::new(),
+            resets: VecDeque::new(),
             heartbeat: tuning.heartbeat,
             heard_at: now,
             spoke_at: now,

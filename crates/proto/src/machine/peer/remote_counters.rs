@@ -4,18 +4,27 @@
 //! receiver would ignore an immediate without such a name.
 
 use crate::counter::{CounterId, Immediate, LinkId};
-use crate::machine::IdMap;
+use crate::machine::peer_map::{HashKeys, PeerMap};
 
 /// See the [module](self).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct RemoteCounters {
     /// For each counter, its names by link.
-    names: IdMap<CounterId, Vec<(LinkId, CounterId)>>,
+    names: PeerMap<CounterId, Vec<(LinkId, CounterId)>>,
 }
 
 impl RemoteCounters {
+    /// Creates an empty table whose hashes have these keys.
+    pub(crate) fn new(keys: HashKeys) -> Self {
+        Self { names: PeerMap::with_hasher(keys) }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.names.len()
+    }
+
     /// Adds a counter of the peer, or further names of one. Drops names on links that are not
-    /// present: their ids never recur.
+    /// present: their ids never recur. A counter has one name on each link, the last one.
     pub(crate) fn learn(
         &mut self,
         counter: CounterId,
@@ -24,7 +33,10 @@ impl RemoteCounters {
     ) {
         let known = self.names.entry(counter).or_default();
         known.retain(|(link, _)| is_present(*link));
-        known.extend(names);
+        for (link, name) in names.into_iter().filter(|(link, _)| is_present(*link)) {
+            known.retain(|(other, _)| *other != link);
+            known.push((link, name));
+        }
     }
 
     /// Removes a counter that the peer has closed.
@@ -75,7 +87,7 @@ mod tests {
 
     #[test]
     fn an_immediate_goes_by_the_name_on_its_link() {
-        let mut counters = RemoteCounters::default();
+        let mut counters = RemoteCounters::new(HashKeys::new(3, 5));
         let [it, on_first, on_second] = [1, 2, 3].map(counter);
         counters.learn(it, vec![(LinkId(1), on_first)], |_| true);
         let immediate = Immediate::new(it, 5).unwrap();
@@ -90,7 +102,7 @@ mod tests {
 
     #[test]
     fn one_that_is_closed_takes_no_immediate() {
-        let mut counters = RemoteCounters::default();
+        let mut counters = RemoteCounters::new(HashKeys::new(3, 5));
         let it = counter(1);
         counters.learn(it, Vec::new(), |_| true);
         assert!(counters.knows(it) && !counters.is_named_on(LinkId(1), it));

@@ -1,0 +1,310 @@
+//! Peers that lie: frames that are well-formed and false, and more of everything than is allowed.
+
+use super::*;
+use crate::counter::{CounterId, Immediate};
+use crate::machine::{HEADER, NAME_MAX};
+use crate::wire::GrantOffer;
+
+fn lost(machine: &mut Machine) -> Option<LostReason> {
+    events(machine).into_iter().find_map(|event| match event {
+        Event::Peer(PEER, PeerChange::Lost(reason)) => Some(reason),
+        _ => None,
+    })
+}
+
+fn hello(rails: usize) -> Hello {
+    let mut hello = Hello::new(2);
+    hello.rails = (0..rails).map(|rail| format!("{} {rail}", properties().kind)).collect();
+    hello.rails[0] = properties().kind;
+    (hello.messages, hello.grants, hello.counters) = (4, 4, 4);
+    hello
+}
+
+/// Asserts that a frame, sent once, is accepted, and that the next one ends the peer.
+fn assert_limit(machine: &mut Machine, frames: impl IntoIterator<Item = Frame>, setting: &str) {
+    let frames: Vec<Frame> = frames.into_iter().collect();
+    let (last, allowed) = frames.split_last().expect("there is one past the limit");
+    for frame in allowed {
+        machine.handle_frame(PEER, frame.clone(), 0);
+    }
+    assert_eq!(lost(machine), None, "{setting}: as many as are allowed");
+    machine.handle_frame(PEER, last.clone(), 0);
+    let reason = lost(machine);
+    let Some(LostReason::OverBudget { setting: of, .. }) = reason else { panic!("{setting}: {reason:?}") };
+    assert_eq!(of, setting);
+}
+
+/// Asserts that a frame ends the peer as a violation.
+fn assert_violation(frame: Frame) {
+    let mut machine = ready();
+    machine.handle_frame(PEER, frame.clone(), 0);
+    let reason = lost(&mut machine);
+    assert!(matches!(reason, Some(LostReason::Violation(_))), "{frame:?}: {reason:?}");
+}
+
+fn grant(id: u64) -> GrantOffer {
+    GrantOffer { grant: id, len: 64, rights: 7, keys: vec![Some((4096, 1))] }
+}
+
+#[test]
+fn a_hello_has_a_budget_of_rails_and_names_of_a_bounded_length() {
+    for (rails, name_len, is_fine) in
+        [(3, 8, true), (4, 8, false), (1, NAME_MAX, true), (1, NAME_MAX + 1, false)]
+    {
+        let mut machine = machine();
+        machine.add_peer(true, 0);
+        let hello = Hello { name: "x".repeat(name_len), ..hello(rails) };
+        machine.handle_frame(PEER, Frame::Hello(hello), 0);
+        let reason = lost(&mut machine);
+        assert_eq!(reason.is_none(), is_fine, "{rails} rails, a name of {name_len} bytes: {reason:?}");
+    }
+}
+
+#[test]
+fn a_peer_has_a_budget_of_grants() {
+    assert_limit(&mut ready(), (0..5).map(|id| Frame::Grant(grant(id))), "grants");
+    // One that was revoked and confirmed makes room for another.
+    let mut machine = ready();
+    for id in 0..100 {
+        machine.handle_frame(PEER, Frame::Grant(grant(id)), 0);
+        machine.handle_frame(PEER, Frame::Revoke { grant: id }, 0);
+    }
+    assert_eq!(lost(&mut machine), None);
+}
+
+#[test]
+fn a_peer_has_a_budget_of_counters() {
+    let counter = |number| Frame::Counter { counter: CounterId::from_raw(number), names: Vec::new() };
+    assert_limit(&mut ready(), (0..5).map(counter), "counters");
+    // The same counter again is no other one.
+    let mut machine = ready();
+    (0..100).for_each(|_| machine.handle_frame(PEER, counter(1), 0));
+    assert_eq!(lost(&mut machine), None);
+}
+
+#[test]
+fn a_grant_that_cannot_be_is_a_violation() {
+    assert_violation(Frame::Grant(GrantOffer { keys: vec![None, None], ..grant(1) }));
+    assert_violation(Frame::Grant(GrantOffer { keys: vec![Some((u64::MAX - 62, 1))], ..grant(1) }));
+    let mut machine = ready();
+    let last = GrantOffer { keys: vec![Some((u64::MAX - 64, 1))], ..grant(1) };
+    machine.handle_frame(PEER, Frame::Grant(last.clone()), 0);
+    assert_eq!(lost(&mut machine), None);
+    machine.handle_frame(PEER, Frame::Grant(last), 0);
+    assert!(matches!(lost(&mut machine), Some(LostReason::Violation(_))), "it comes twice");
+}
+
+#[test]
+fn names_of_a_counter_are_those_on_links() {
+    let name = |link| (LinkId(link), CounterId::from_raw(9));
+    assert_violation(Frame::Counter { counter: CounterId::from_raw(1), names: vec![name(0), name(1)] });
+    let mut machine = ready();
+    let memory = |machine: &mut Machine| machine.peer(PEER).unwrap().counters.memory();
+    for link in 0..100 {
+        let frame = Frame::Counter { counter: CounterId::from_raw(1), names: vec![name(link)] };
+        machine.handle_frame(PEER, frame, 0);
+    }
+    let before = memory(&mut machine);
+    for _ in 0..10_000 {
+        let frame = Frame::Counter { counter: CounterId::from_raw(1), names: vec![name(0)] };
+        machine.handle_frame(PEER, frame, 0);
+    }
+    assert_eq!(memory(&mut machine), before, "a name on a link is held once");
+}
+
+#[test]
+fn a_counter_cannot_be_made_to_overflow() {
+    let mut machine = ready();
+    let counter = machine.open_counter(PEER, 0).unwrap();
+    for (pages, is_fine) in [(u64::MAX, true), (0, true), (1, false)] {
+        machine.handle_frame(PEER, Frame::Add { counter, pages }, 0);
+        let reason = lost(&mut machine);
+        assert_eq!(reason.is_none(), is_fine, "{pages}: {reason:?}");
+    }
+    let mut counters = crate::counter::Counters::new();
+    let counter = counters.open([]).unwrap();
+    assert_eq!(counters.add(counter, u64::MAX), Some(u64::MAX));
+    assert_eq!(counters.arrive(LinkId(0), Immediate::new(counter, 1024).unwrap()), Some(u64::MAX));
+    assert_eq!(counters.settle(LinkId(0), counter), Some(1024));
+}
+
+#[test]
+fn an_honest_user_hears_of_the_budgets_of_the_peer() {
+    let mut machine = ready();
+    let keys = || vec![Some((4096, 1))];
+    for _ in 0..4 {
+        machine.may_grant(PEER).unwrap();
+        machine.grant(PEER, 64, Rights::WRITE, keys(), 0);
+        assert!(machine.open_counter(PEER, 0).is_some());
+    }
+    let refused = machine.may_grant(PEER).unwrap_err();
+    assert!(
+        refused.cause.contains("at most 4 grants") && refused.fix.contains("Budgets::grants"),
+        "{refused:?}"
+    );
+    assert_eq!(machine.open_counter(PEER, 0), None);
+}
+
+/// The peer claims again and again that operations of its lost link may still land, so that the
+/// rail of all peers would be reset.
+#[test]
+fn a_peer_has_a_budget_of_rail_resets() {
+    let mut machine = machine();
+    machine.add_peer(false, 0);
+    machine.handle_frame(PEER, Frame::Hello(hello(1)), 0);
+    let (mut now, mut resets) = (0, 0);
+    for number in 0..10 {
+        let offer = LinkOffer { link: LinkId(number), from: 0, to: 0, address: vec![0] };
+        machine.handle_frame(PEER, Frame::Link(offer), now);
+        let reason = "it is gone".to_owned();
+        let mut frames = vec![Frame::LinkLost { link: LinkId(number), is_quiet: false, reason }];
+        for _ in 0..20 {
+            while let Some(control) = machine.poll_control() {
+                match control {
+                    Control::OpenLink(opening) => {
+                        machine.handle_opened(opening, Ok((LinkKey(number), vec![1])));
+                    }
+                    Control::Connect { end, .. } => machine.handle_connected(end, Ok(())),
+                    Control::Reset { rail } => {
+                        resets += 1;
+                        machine.handle_reset(rail, Ok(()));
+                    }
+                    _ => {}
+                }
+            }
+            frames.drain(..).for_each(|frame| machine.handle_frame(PEER, frame, now));
+            now += MS;
+            machine.begin_step(now);
+            machine.end_step(true);
+        }
+    }
+    let reason = lost(&mut machine);
+    assert!(matches!(reason, Some(LostReason::OverBudget { setting: "resets", .. })), "{reason:?}");
+    assert_eq!(resets, 3, "two within the budget, and the one that exceeds it");
+}
+
+#[test]
+fn an_id_of_a_link_never_recurs() {
+    for (ids, is_fine) in
+        [([0, 1], true), ([3, 9], true), ([1, 1], false), ([2, 0], false), ([0, u64::MAX], false)]
+    {
+        let mut machine = machine();
+        machine.add_peer(false, 0);
+        machine.handle_frame(PEER, Frame::Hello(hello(1)), 0);
+        for id in ids {
+            let offer = LinkOffer { link: LinkId(id), from: 0, to: 0, address: vec![0] };
+            machine.handle_frame(PEER, Frame::Link(offer), 0);
+        }
+        let reason = lost(&mut machine);
+        assert_eq!(reason.is_none(), is_fine, "{ids:?}: {reason:?}");
+    }
+}
+
+#[test]
+fn questions_about_lost_links_that_cannot_be_answered_yet_are_bounded() {
+    let mut machine = ready();
+    machine.ask_reset(0);
+    let mut asked = 0;
+    while lost(&mut machine).is_none() {
+        machine.handle_frame(PEER, Frame::Settle { link: LinkId(0), counter: CounterId::NONE }, 0);
+        asked += 1;
+        assert!(asked < 10_000, "there is no end to them");
+    }
+    assert!(asked > 1000, "an honest peer may ask {asked} times");
+}
+
+#[test]
+fn a_mark_is_good_for_its_own_link_only() {
+    let mut machine = ready();
+    let mark = machine.peer(PEER).unwrap().links[0].own_mark();
+    let message = |mark: u64, number: u64| {
+        let mut bytes = [mark.to_le_bytes(), number.to_le_bytes()].concat();
+        assert_eq!(bytes.len(), HEADER);
+        bytes.extend(b"hello");
+        bytes
+    };
+    let is_delivered = |machine: &mut Machine| {
+        events(machine).iter().any(|event| matches!(event, Event::Message(PEER, bytes) if bytes == b"hello"))
+    };
+    for (rail, link, mark) in [
+        (0, Some(LinkKey(8)), mark),
+        (1, None, mark),
+        (1, Some(LINK), mark),
+        (0, Some(LINK), mark.wrapping_add(1)),
+        (0, None, mark.wrapping_sub(1)),
+    ] {
+        machine.handle_message(rail, link, &message(mark, 0));
+        assert!(!is_delivered(&mut machine), "{rail} {link:?}");
+    }
+    machine.handle_message(0, Some(LINK), &message(mark, 0));
+    assert!(is_delivered(&mut machine));
+    machine.handle_message(0, None, &message(mark, 1));
+    assert!(is_delivered(&mut machine), "where the rail does not report the link, the mark does");
+}
+
+#[test]
+fn ids_and_marks_cannot_be_guessed_from_others() {
+    let mut machine = ready();
+    let ids: Vec<u64> =
+        (0..64).map(|_| machine.grant(PEER, 64, Rights::WRITE, vec![Some((0, 1))], 0)).collect();
+    let distance = |pair: &[u64]| pair[0].abs_diff(pair[1]);
+    assert!(ids.windows(2).all(|pair| distance(pair) > 1 << 32), "{ids:?}");
+    assert!(ids.iter().any(|id| *id > u64::MAX / 2) && ids.iter().any(|id| *id < u64::MAX / 2));
+}
+
+#[test]
+fn a_stranger_that_is_refused_hears_why() {
+    let mut machine = machine();
+    machine.add_peer(true, 0);
+    machine.handle_frame(PEER, Frame::Refused { reason: "it has 4 peers".repeat(1000) }, 0);
+    let reason = lost(&mut machine);
+    let Some(LostReason::Refused { reason }) = reason else { panic!("{reason:?}") };
+    assert!(reason.starts_with("it has 4 peers") && reason.len() <= 400);
+}
+
+#[test]
+fn only_a_peer_with_a_link_that_must_be_polled_has_this_side_poll() {
+    let mut machine = ready();
+    machine.handle_frame(PEER, Frame::Look, 5);
+    assert_eq!(machine.quiet_for(6), None, "the rail wakes this side");
+}
+
+#[test]
+fn any_number_in_any_frame_does_no_harm() {
+    for number in [0, 1, 7, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
+        let counter = CounterId::from_raw(number as u32);
+        let link = LinkId(number);
+        for frame in [
+            Frame::LinkReady { link, mark: number },
+            Frame::LinkLost { link, is_quiet: false, reason: String::new() },
+            Frame::Revoke { grant: number },
+            Frame::Revoked { grant: number },
+            Frame::Settle { link, counter },
+            Frame::Settled { link, counter, pages: number },
+            Frame::CounterClosed { counter },
+            Frame::Add { counter, pages: number },
+            Frame::Abort { counter, reason: String::new() },
+            Frame::Message { sequence: number, bytes: vec![1] },
+            Frame::Taken { count: number as u32 },
+            Frame::Held { next: number },
+            Frame::Ping { nonce: number },
+        ] {
+            let mut machine = ready();
+            for op in 0..8 {
+                machine.send_message(OpId(op), PEER, vec![0; 16], 0);
+            }
+            machine.open_counter(PEER, 0);
+            for now in 0..40 {
+                machine.handle_frame(PEER, frame.clone(), now * MS);
+                machine.begin_step(now * MS);
+                machine.begin_round(4);
+                while let Some(post) = machine.poll_post() {
+                    let slot = post.slot;
+                    machine.handle_posted(slot, Ok(()));
+                    machine.handle_completed(0, slot, None, Ok(()));
+                }
+                machine.end_step(true);
+            }
+        }
+    }
+}
