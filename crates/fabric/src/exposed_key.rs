@@ -94,6 +94,17 @@ impl ExposedKey {
     /// This is not possible if the provider chooses the keys.
     #[doc(alias = "fi_mr_reg")]
     pub fn move_to(&mut self, domain: &Domain) -> Result<(), Error> {
+        // The old one is ended by its drop.
+        *self = self.copy_to(domain)?;
+        Ok(())
+    }
+
+    /// Creates the same key in another domain, [renewed](Domain::renew) from this one's: a peer that
+    /// knows it reaches the memory over either domain. Each of the two ends by itself.
+    ///
+    /// This is not possible if the provider chooses the keys.
+    #[doc(alias = "fi_mr_reg")]
+    pub fn copy_to(&self, domain: &Domain) -> Result<Self, Error> {
         if domain.info().mr_mode().contains(MrMode::PROV_KEY) {
             let (what, why) = ("a key in two domains".to_owned(), "the provider chooses keys".to_owned());
             return Err(Error::Unsupported { what, why });
@@ -110,11 +121,7 @@ impl ExposedKey {
         match unsafe {
             MemoryRegion::open(domain, (start.as_ptr(), len), self.access.bits(), self.remote.key())
         } {
-            Ok(region) => {
-                // The old one is ended by its drop.
-                *self = Self { parts: Some((region, guard)), remote: self.remote, access: self.access };
-                Ok(())
-            }
+            Ok(region) => Ok(Self { parts: Some((region, guard)), remote: self.remote, access: self.access }),
             Err(error) => {
                 // SAFETY: the registration has failed, so there is no region.
                 unsafe { guard.end() };

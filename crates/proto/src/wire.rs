@@ -58,6 +58,9 @@ pub enum Frame {
         link: LinkId,
         /// The mark that messages over it must carry.
         mark: u64,
+        /// Whether immediates over it must carry a counter's name on this link, because the rail of
+        /// this side does not report over which link an immediate came.
+        needs_names: bool,
     },
     /// A link can no longer be used.
     LinkLost {

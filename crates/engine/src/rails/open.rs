@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
-use farreach_fabric::TrafficClass;
+use farreach_fabric::{Info, TrafficClass};
 use farreach_proto::machine::HEADER;
 use farreach_rail::{Rail, RailError};
 
-use super::fabric::{self, FabricRail, FabricSettings};
+use super::fabric::{self, FabricRail, FabricSettings, IsolatedRail};
 use super::verbs::{self, VerbsRail, VerbsSettings};
 use crate::Settings;
 use crate::error::Error;
@@ -55,6 +55,7 @@ pub(crate) fn rails(settings: &Settings) -> Result<Vec<Box<dyn Rail>>, Error> {
 struct Chooser {
     verbs: VerbsSettings,
     fabric: FabricSettings,
+    isolate_peers: bool,
 }
 
 impl Chooser {
@@ -77,6 +78,7 @@ impl Chooser {
                 traffic_class: class.and_then(|class| TrafficClass::dscp(class >> 2)),
                 ..FabricSettings::default()
             },
+            isolate_peers: settings.isolate_peers,
         }
     }
 
@@ -106,8 +108,8 @@ impl Chooser {
         match fabric::offers(&settings) {
             Ok(offers) => {
                 for info in offers {
-                    match FabricRail::open(&info, &settings) {
-                        Ok(provider) => opened.push(Box::new(provider)),
+                    match self.fabric_rail(&info, &settings) {
+                        Ok(provider) => opened.push(provider),
                         Err(error) => tried.push((info.provider().to_owned(), error)),
                     }
                 }
@@ -115,6 +117,16 @@ impl Chooser {
             Err(error) => tried.push((names.join(", "), error)),
         }
         opened
+    }
+
+    /// Opens an offer of libfabric, with its peers separated if that is wanted and possible.
+    fn fabric_rail(&self, info: &Info, settings: &FabricSettings) -> Result<Box<dyn Rail>, RailError> {
+        if self.isolate_peers
+            && let Some(isolated) = IsolatedRail::open(info, settings)?
+        {
+            return Ok(Box::new(isolated));
+        }
+        Ok(Box::new(FabricRail::open(info, settings)?))
     }
 
     /// Opens a verbs device or port, or a provider of libfabric, whose local address may follow
@@ -134,7 +146,10 @@ impl Chooser {
             None => (name, None),
         };
         if fabric::is_provider(provider) {
-            return Ok(vec![Box::new(FabricRail::open_named(provider, bind, &self.fabric)?)]);
+            let settings =
+                FabricSettings { providers: vec![provider.to_owned()], bind, ..self.fabric.clone() };
+            let info = fabric::best(provider, &settings)?;
+            return Ok(vec![self.fabric_rail(&info, &settings)?]);
         }
         let rails = verbs::rails_named(name, &self.verbs)?;
         let open = |rail| VerbsRail::open(rail, &self.verbs).map(|opened| Box::new(opened) as Box<dyn Rail>);

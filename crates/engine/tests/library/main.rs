@@ -16,6 +16,7 @@ mod secure;
 #[path = "../suite/mod.rs"]
 mod suite;
 
+mod isolated;
 mod over_libfabric;
 mod rails_fabric;
 mod real_faults;

@@ -2,7 +2,7 @@
 
 use super::budget::NAME_MAX;
 use super::lose::REASON_CHARS_MAX;
-use super::peer::Peer;
+use super::peer::{Expected, Peer};
 use super::{Machine, PeerChange, PeerKey};
 use crate::lost::LostReason;
 use crate::wire::{Frame, Hello};
@@ -29,7 +29,9 @@ impl Machine {
         match frame {
             Frame::Hello(hello) => self.on_hello(key, hello),
             Frame::Link(offer) => self.on_link_offer(key, offer),
-            Frame::LinkReady { link, mark } => self.on_link_ready(key, link, mark),
+            Frame::LinkReady { link, mark, needs_names } => {
+                self.on_link_ready(key, link, Expected { mark, needs_names });
+            }
             Frame::LinkLost { link, is_quiet, reason } => self.on_link_lost(key, link, is_quiet, &reason),
             Frame::Grant(offer) => self.on_grant(key, offer),
             Frame::Revoke { grant } => self.on_revoke(key, grant),

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use super::peer::{Due, Links, MadeEnd, NO_LINK, Phase, Transfers};
+use super::peer::{Due, Expected, Links, MadeEnd, NO_LINK, Phase, Transfers};
 use super::work::{Control, LinkEnd, Opening};
 use super::{Machine, PeerChange, PeerKey};
 use crate::counter::LinkId;
@@ -254,7 +254,7 @@ impl Machine {
 
     /// Handles the connection of this side's end. The peer may post from now on.
     pub fn handle_connected(&mut self, end: LinkEnd, connected: Result<(), RailError>) {
-        let (now, LinkEnd { link: link_key, peer: key, index, .. }) = (self.now, end);
+        let (now, LinkEnd { rail, link: link_key, peer: key, index }) = (self.now, end);
         let link = self.peer(key).map(|peer| &peer.links[index]).filter(|link| link.key() == Some(link_key));
         // The link may have failed meanwhile, and is closed then. The local error is reported all
         // the same: it says more than the peer's frame about its end.
@@ -273,18 +273,19 @@ impl Machine {
         let Some(peer) = self.peer(key) else { return };
         let link = &mut peer.links[index];
         let (theirs, id, mark) = (link.connected(now), link.id(), link.own_mark());
-        self.send(key, Frame::LinkReady { link: id, mark });
-        if let Some(mark) = theirs {
-            self.on_link_ready(key, id, mark);
+        let needs_names = !self.rails[rail].properties().immediates_name_link;
+        self.send(key, Frame::LinkReady { link: id, mark, needs_names });
+        if let Some(theirs) = theirs {
+            self.on_link_ready(key, id, theirs);
         }
     }
 
     /// Handles the connection of the peer's end. This side may post from now on.
-    pub(super) fn on_link_ready(&mut self, key: PeerKey, link: LinkId, mark: u64) {
+    pub(super) fn on_link_ready(&mut self, key: PeerKey, link: LinkId, theirs: Expected) {
         let now = self.now;
         let Some(peer) = self.peer(key) else { return };
         let Some(index) = peer.links.named(link) else { return };
-        if !peer.links[index].peer_is_ready(mark, now) {
+        if !peer.links[index].peer_is_ready(theirs, now) {
             return;
         }
         peer.transfers.restore(index, link);

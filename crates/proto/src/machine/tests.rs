@@ -94,7 +94,7 @@ fn answered() -> (Machine, LinkEnd, LinkId) {
 fn ready() -> Machine {
     let (mut machine, end, link) = answered();
     machine.handle_connected(end, Ok(()));
-    machine.handle_frame(PEER, Frame::LinkReady { link, mark: 9 }, 0);
+    machine.handle_frame(PEER, Frame::LinkReady { link, mark: 9, needs_names: true }, 0);
     machine
 }
 
@@ -161,7 +161,7 @@ fn a_link_that_cannot_be_made_is_tried_again_after_a_while() {
 #[test]
 fn a_peer_that_is_ready_before_our_end_is_connected_is_not_forgotten() {
     let (mut machine, end, link) = answered();
-    machine.handle_frame(PEER, Frame::LinkReady { link, mark: 9 }, 0);
+    machine.handle_frame(PEER, Frame::LinkReady { link, mark: 9, needs_names: true }, 0);
     assert!(!is_up(&mut machine), "nothing is posted to an end that is not connected");
     machine.handle_connected(end, Ok(()));
     assert!(is_up(&mut machine));

@@ -135,7 +135,7 @@ impl Machine {
             peer.transfers.put_back(posted);
             return Err(Unchosen::Full);
         }
-        let has_names = !self.rails[rail].properties().immediates_name_link;
+        let has_names = state.needs_names();
         if has_names
             && posted
                 .immediate()

@@ -21,7 +21,7 @@ fn frames() -> Vec<Frame> {
             counters: u32::MAX,
         }),
         Frame::Link(LinkOffer { link, from: 1, to: 15, address: vec![0; 40] }),
-        Frame::LinkReady { link, mark: u64::MAX },
+        Frame::LinkReady { link, mark: u64::MAX, needs_names: true },
         Frame::Counter { counter, names: vec![(link, counter); 16] },
         Frame::CounterClosed { counter },
         Frame::Taken { count: 32 },

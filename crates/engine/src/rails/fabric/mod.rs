@@ -1,11 +1,12 @@
-//! A rail over libfabric: one reliable-datagram endpoint for all peers.
+//! Rails over libfabric: one reliable-datagram endpoint for all peers ([`FabricRail`]), or one for
+//! each link ([`IsolatedRail`]).
 //!
 //! ```no_run
-//! use farreach_rail::Rail;
+//! use farreach_rail::{PeerKey, Rail};
 //! use farreach::rails::fabric::{FabricRail, FabricSettings};
 //!
 //! let mut rail = FabricRail::open_named("tcp", None, &FabricSettings::default())?;
-//! let (link, end) = rail.open_link()?;
+//! let (link, end) = rail.open_link(PeerKey(0))?;
 //! println!("{}: {} bytes for the other side of {link:?}", rail.properties().name, end.len());
 //! # Ok::<(), farreach_rail::RailError>(())
 //! ```
@@ -22,6 +23,7 @@
 
 mod end;
 mod failure;
+mod isolated;
 mod links;
 mod offers;
 mod post;
@@ -33,12 +35,14 @@ use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use farreach_fabric::{CompletionQueue, Fabric, Info, MrMode, Profile};
+use farreach_fabric::{CompletionQueue, Domain, Error, Fabric, Info, MrMode, Profile};
 use farreach_memory::{Buffers, Exposed, Memory};
-use farreach_rail::{Event, Key, KeyId, LinkKey, Properties, Rail, RailError, Refusal, WorkRequest};
+use farreach_rail::{Event, Key, KeyId, LinkKey, PeerKey, Properties, Rail, RailError, Refusal, WorkRequest};
 
 use crate::Rights;
 
+pub use isolated::IsolatedRail;
+pub(super) use offers::best;
 pub use offers::{is_provider, offers};
 pub use settings::FabricSettings;
 
@@ -75,8 +79,13 @@ impl FabricRail {
         }
         let refused = |error| failure::of_error(format!("open a rail over {}", info.provider()), &error);
         let domain = Fabric::open(info).and_then(|fabric| fabric.open_domain(info)).map_err(refused)?;
-        let cq = domain.open_cq().map_err(refused)?;
-        let rail = Resources::open(&domain, &cq, settings).map_err(refused)?;
+        Self::in_domain(&domain, settings).map_err(refused)
+    }
+
+    /// Opens an endpoint in a domain.
+    fn in_domain(domain: &Domain, settings: &FabricSettings) -> Result<Self, Error> {
+        let cq = domain.open_cq()?;
+        let rail = Resources::open(domain, &cq, settings)?;
         Ok(Self { cq, rail })
     }
 
@@ -89,7 +98,7 @@ impl FabricRail {
         settings: &FabricSettings,
     ) -> Result<Self, RailError> {
         let settings = FabricSettings { providers: vec![name.to_owned()], bind, ..settings.clone() };
-        let info = offers::best(name, &settings)?;
+        let info = best(name, &settings)?;
         Self::open(&info, &settings)
     }
 
@@ -123,7 +132,7 @@ impl Rail for FabricRail {
         &self.rail.properties
     }
 
-    fn open_link(&mut self) -> Result<(LinkKey, Vec<u8>), RailError> {
+    fn open_link(&mut self, _peer: PeerKey) -> Result<(LinkKey, Vec<u8>), RailError> {
         self.rail.open_link()
     }
 
@@ -143,7 +152,7 @@ impl Rail for FabricRail {
         self.rail.register(memory)
     }
 
-    fn make_key(&mut self, memory: &Arc<Exposed>, rights: Rights) -> Result<Key, RailError> {
+    fn make_key(&mut self, _peer: PeerKey, memory: &Arc<Exposed>, rights: Rights) -> Result<Key, RailError> {
         self.rail.make_key(memory, rights)
     }
 

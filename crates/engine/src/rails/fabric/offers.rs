@@ -36,7 +36,7 @@ pub fn offers(settings: &FabricSettings) -> Result<Vec<Info>, RailError> {
 }
 
 /// Returns the best offer of one provider.
-pub(super) fn best(name: &str, settings: &FabricSettings) -> Result<Info, RailError> {
+pub(in crate::rails) fn best(name: &str, settings: &FabricSettings) -> Result<Info, RailError> {
     let offers = named(name, settings).map_err(|error| refused(&error))?;
     offers.into_iter().next().ok_or_else(|| {
         RailError::new(

@@ -139,6 +139,14 @@ impl Resources {
     /// Closes the endpoint and opens a new one.
     pub(super) fn reset(&mut self, cq: &mut CompletionQueue) -> Result<(), RailError> {
         let could_sleep = cq.wait_fd().is_some();
+        self.close()?;
+        self.reopen(cq, could_sleep).map_err(|error| self.refused("reset", &error))?;
+        self.make_room();
+        Ok(())
+    }
+
+    /// Closes the endpoint. Operations in flight are returned by the next poll.
+    pub(super) fn close(&mut self) -> Result<(), RailError> {
         // First, so that no link stays open if the endpoint cannot be closed or opened again.
         self.links.close_all();
         let Some(endpoint) = self.endpoint.take() else { return Err(self.no_endpoint()) };
@@ -153,8 +161,6 @@ impl Resources {
             let reason = self.was_reset();
             self.returned.push_back(Returned { tag: operation.tag, buffers: operation.buffers, reason });
         }
-        self.reopen(cq, could_sleep).map_err(|error| self.refused("reset", &error))?;
-        self.make_room();
         Ok(())
     }
 
@@ -186,6 +192,10 @@ impl Resources {
         self.domain.register(memory).map_err(|error| self.refused("register memory", &error))
     }
 
+    pub(super) fn domain(&self) -> &Domain {
+        &self.domain
+    }
+
     pub(super) fn make_key(&mut self, memory: &Arc<Exposed>, rights: Rights) -> Result<Key, RailError> {
         let key = self.domain.expose_also(memory, access(rights));
         let key = key.map_err(|error| self.refused("grant memory", &error))?;
@@ -200,11 +210,16 @@ impl Resources {
         let Some(key) = self.keys.remove(&key.0) else {
             return Err(misuse("end a key", "there is no such key, or it has ended"));
         };
-        self.held.unseen_bytes += key.remote().len() as usize;
+        self.note_ended(key.remote().len() as usize);
         match key.end() {
             Ok(_) => Ok(()),
             Err(error) => Err(self.refused("end a key", &error)),
         }
+    }
+
+    /// Notes that a key of so many bytes has ended.
+    pub(super) fn note_ended(&mut self, bytes: usize) {
+        self.held.unseen_bytes += bytes;
     }
 
     /// Returns whether ended keys hold too much. Measuring is linear in their number, so it is done
@@ -322,7 +337,7 @@ fn rooms(domain: &Domain, count: usize, len: usize) -> Result<Vec<Slice>, Error>
     Ok((0..count).map(|_| rest.split_to(len)).collect())
 }
 
-fn access(rights: Rights) -> RemoteAccess {
+pub(super) fn access(rights: Rights) -> RemoteAccess {
     [
         (Rights::READ, RemoteAccess::READ),
         (Rights::WRITE, RemoteAccess::WRITE),

@@ -32,8 +32,8 @@ pub(crate) struct Link {
     is_lost_there: bool,
     /// Whether the peer also reported that its operations in flight may still land.
     may_land_late: bool,
-    /// The mark that the peer expects on messages.
-    mark: u64,
+    /// What the peer expects on messages and immediates.
+    there: Expected,
     /// The mark that this side expects on messages.
     own_mark: u64,
     /// Whether all completed operations on it have landed.
@@ -56,15 +56,24 @@ pub(crate) enum Phase {
     Opening,
     /// This side's end was sent to the peer.
     Offered,
-    /// This side's end is being connected. Contains the peer's mark if the peer's end was connected
-    /// first.
-    Connecting { mark: Option<u64> },
+    /// This side's end is being connected. Contains what the peer expects, if the peer's end was
+    /// connected first.
+    Connecting { theirs: Option<Expected> },
     /// This side's end is connected.
     Connected,
     /// Both ends are connected.
     Ready,
     /// It has failed, and operations of this side are still in flight on it.
     Draining { since: u64 },
+}
+
+/// What a side expects of the other one over a link.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Expected {
+    /// The mark of messages.
+    pub(crate) mark: u64,
+    /// Whether immediates must carry a counter's name on this link.
+    pub(crate) needs_names: bool,
 }
 
 /// Time limits of a link, in nanoseconds.
@@ -128,7 +137,7 @@ impl Link {
             generation: 0,
             is_lost_there: false,
             may_land_late: false,
-            mark: 0,
+            there: Expected::default(),
             own_mark: 0,
             is_quiet: true,
             moved_at: now,
@@ -180,7 +189,13 @@ impl Link {
     /// Returns the mark that the peer expects on messages.
     #[inline]
     pub(crate) fn mark(&self) -> u64 {
-        self.mark
+        self.there.mark
+    }
+
+    /// Returns whether the peer expects a counter's name on this link in immediates.
+    #[inline]
+    pub(crate) fn needs_names(&self) -> bool {
+        self.there.needs_names
     }
 
     /// Returns the mark that this side expects on messages over it.
@@ -249,29 +264,28 @@ impl Link {
     /// Begins to connect this side's end. Returns its name on the rail.
     pub(crate) fn connect(&mut self) -> Option<LinkKey> {
         let key = self.key?;
-        self.phase = Phase::Connecting { mark: None };
+        self.phase = Phase::Connecting { theirs: None };
         Some(key)
     }
 
-    /// Handles the connection of this side's end. Returns the peer's mark if the peer was ready
-    /// before.
-    pub(crate) fn connected(&mut self, now: u64) -> Option<u64> {
-        let Phase::Connecting { mark } = self.phase else { return None };
+    /// Handles the connection of this side's end. Returns what the peer expects, if the peer was
+    /// ready before.
+    pub(crate) fn connected(&mut self, now: u64) -> Option<Expected> {
+        let Phase::Connecting { theirs } = self.phase else { return None };
         (self.phase, self.moved_at) = (Phase::Connected, now);
-        mark
+        theirs
     }
 
-    /// Handles the connection of the peer's end with its mark. Returns `true` if this side may
-    /// post.
-    pub(crate) fn peer_is_ready(&mut self, mark: u64, now: u64) -> bool {
+    /// Handles the connection of the peer's end. Returns `true` if this side may post.
+    pub(crate) fn peer_is_ready(&mut self, there: Expected, now: u64) -> bool {
         match &mut self.phase {
             Phase::Connected => {
-                (self.phase, self.mark, self.moved_at) = (Phase::Ready, mark, now);
+                (self.phase, self.there, self.moved_at) = (Phase::Ready, there, now);
                 true
             }
             // The peer was faster than the local rail.
-            Phase::Connecting { mark: theirs } => {
-                *theirs = Some(mark);
+            Phase::Connecting { theirs } => {
+                *theirs = Some(there);
                 false
             }
             _ => false,
@@ -406,7 +420,11 @@ mod tests {
     fn ready() -> Link {
         let mut link = offered();
         assert_eq!(
-            (link.connect(), link.connected(20), link.peer_is_ready(9, 30)),
+            (
+                link.connect(),
+                link.connected(20),
+                link.peer_is_ready(Expected { mark: 9, needs_names: false }, 30)
+            ),
             (Some(LinkKey(7)), None, true)
         );
         assert_eq!((link.phase(), link.mark()), (Phase::Ready, 9));
@@ -416,12 +434,19 @@ mod tests {
     #[test]
     fn a_peer_that_is_ready_first_is_remembered() {
         let mut link = offered();
-        assert!(!link.peer_is_ready(9, 20) && link.phase() == Phase::Offered, "ours is not connected");
+        assert!(
+            !link.peer_is_ready(Expected { mark: 9, needs_names: false }, 20)
+                && link.phase() == Phase::Offered,
+            "ours is not connected"
+        );
         link.connect();
-        assert!(!link.peer_is_ready(9, 20));
-        assert_eq!((link.connected(30), link.phase()), (Some(9), Phase::Connected));
+        assert!(!link.peer_is_ready(Expected { mark: 9, needs_names: false }, 20));
+        assert_eq!(
+            (link.connected(30), link.phase()),
+            (Some(Expected { mark: 9, needs_names: false }), Phase::Connected)
+        );
         assert_eq!(link.connected(40), None, "once");
-        assert!(link.peer_is_ready(9, 40));
+        assert!(link.peer_is_ready(Expected { mark: 9, needs_names: false }, 40));
     }
 
     #[test]
@@ -500,7 +525,7 @@ mod tests {
         link.connected(25);
         assert_eq!(due(&link, 34), Due::Nothing);
         assert!(matches!(due(&link, 35), Due::Fail(_)));
-        link.peer_is_ready(1, 40);
+        link.peer_is_ready(Expected { mark: 1, needs_names: false }, 40);
         assert_eq!(due(&link, 1000), Due::Nothing);
     }
 

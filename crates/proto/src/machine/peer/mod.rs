@@ -19,7 +19,7 @@ use crate::lost::LostReason;
 use crate::wire::Hello;
 
 pub(crate) use incoming::TooMany;
-pub(crate) use link::{Due, Link, LinkTimes, MadeEnd, NO_LINK, Phase, Remains};
+pub(crate) use link::{Due, Expected, Link, LinkTimes, MadeEnd, NO_LINK, Phase, Remains};
 pub(crate) use links::Links;
 pub(crate) use transfers::Transfers;
 

@@ -275,7 +275,7 @@ fn any_number_in_any_frame_does_no_harm() {
         let counter = CounterId::from_raw(number as u32);
         let link = LinkId(number);
         for frame in [
-            Frame::LinkReady { link, mark: number },
+            Frame::LinkReady { link, mark: number, needs_names: true },
             Frame::LinkLost { link, is_quiet: false, reason: String::new() },
             Frame::Revoke { grant: number },
             Frame::Revoked { grant: number },

@@ -1,0 +1,208 @@
+//! The rail on which peers are separated: its contract, and peers that try the keys of others.
+
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use farreach::rails::fabric::{FabricSettings, IsolatedRail};
+use farreach_fabric::Library;
+use farreach_memory::{Buffers, Exposed, Memory};
+use farreach_proto::rights::Rights;
+use farreach_rail::{Event, Key, LinkKey, PeerKey, Rail, Refusal, RemoteSegment, WorkRequest};
+use farreach_testkit::wait_for;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::contract::pair::Pair;
+
+fn open(receive_count: usize) -> IsolatedRail {
+    let settings = FabricSettings { receive_count, ..FabricSettings::default() };
+    let opened = IsolatedRail::open_named("tcp", Some(Ipv4Addr::LOCALHOST.into()), &settings);
+    opened.unwrap_or_else(|error| panic!("{error}\nfix: {}", error.fix)).expect("tcp can separate peers")
+}
+
+/// Calls a part of the contract. More messages come than there are receive buffers.
+fn over(part: fn(Pair<IsolatedRail>)) {
+    part(Pair::new([open(4), open(4)], || {}));
+}
+
+crate::contract::contract! { [#[ignore = "needs libfabric: cargo xtask test runs it"]] over }
+
+/// A target with two peers.
+struct Three {
+    target: IsolatedRail,
+    /// The links of the target to each peer.
+    links: [LinkKey; 2],
+    peers: [(IsolatedRail, LinkKey); 2],
+    /// Immediates that came to the target, with their links.
+    immediates: Vec<(LinkKey, u32)>,
+}
+
+impl Three {
+    fn new() -> Self {
+        let mut target = open(8);
+        let mut links = [LinkKey(0); 2];
+        let peers = [0, 1].map(|number| {
+            let mut peer = open(8);
+            let (here, end_here) = target.open_link(PeerKey(number)).unwrap();
+            let (there, end_there) = peer.open_link(PeerKey(0)).unwrap();
+            target.connect(here, &end_there).unwrap();
+            peer.connect(there, &end_here).unwrap();
+            links[number as usize] = here;
+            (peer, there)
+        });
+        Self { target, links, peers, immediates: Vec::new() }
+    }
+
+    /// Grants memory of the target to a peer.
+    fn grant(&mut self, number: u32) -> (Arc<Exposed>, Key) {
+        let memory = Arc::new(Memory::allocate(4096).unwrap().expose());
+        let key = self.target.make_key(PeerKey(number), &memory, Rights::all()).unwrap();
+        (memory, key)
+    }
+
+    /// Polls all. Returns the outcome of a completion at a peer.
+    fn progress(&mut self) -> Option<bool> {
+        let immediates = &mut self.immediates;
+        self.target
+            .poll(&mut |event| {
+                if let Event::Immediate { link, bits } = event {
+                    immediates.push((link.expect("it names its link"), bits));
+                }
+            })
+            .unwrap();
+        let mut done = None;
+        for (peer, _) in &mut self.peers {
+            peer.poll(&mut |event| {
+                if let Event::Completed { outcome, .. } = event {
+                    done = Some(outcome.is_ok());
+                }
+            })
+            .unwrap();
+        }
+        done
+    }
+
+    /// Posts a write of `0x77` with a key, as this peer. While the connection is made, the queue is
+    /// full.
+    fn post(&mut self, number: usize, key: Key, immediate: Option<u32>) {
+        let mut source = Memory::allocate(64).unwrap();
+        source.fill(0x77);
+        let mut waiting = Some(Buffers::from(source));
+        let target = RemoteSegment { address: key.address, key: key.key, len: 64 };
+        wait_for("room", || {
+            let (peer, link) = &mut self.peers[number];
+            let buffers = waiting.take().expect("they were handed back");
+            match peer.post(*link, 1, WorkRequest::Write { target, immediate }, buffers) {
+                Ok(()) => Some(()),
+                Err((Refusal::Full, buffers)) => {
+                    waiting = Some(buffers);
+                    self.progress();
+                    None
+                }
+                Err((reason, _)) => panic!("{reason:?}"),
+            }
+        });
+    }
+
+    /// Writes, and returns whether the write succeeded.
+    fn write(&mut self, number: usize, key: Key, immediate: Option<u32>) -> bool {
+        self.post(number, key, immediate);
+        wait_for("completion", || self.progress())
+    }
+
+    fn immediate(&mut self) -> (LinkKey, u32) {
+        wait_for("immediate", || {
+            self.progress();
+            self.immediates.pop()
+        })
+    }
+}
+
+fn first_byte(memory: &Exposed) -> u8 {
+    let mut byte = [0];
+    memory.read_at(0, &mut byte);
+    byte[0]
+}
+
+#[test]
+#[ignore = "needs libfabric: cargo xtask test runs it"]
+fn a_key_is_of_no_use_to_another_peer() {
+    let mut three = Three::new();
+    let (memory, key) = three.grant(0);
+    assert!(!three.write(1, key, None), "the other peer has no such key");
+    assert_eq!(first_byte(&memory), 0);
+    assert!(three.write(0, key, Some(7)), "and it costs its own peer nothing");
+    assert_eq!(first_byte(&memory), 0x77);
+    assert_eq!(three.immediate(), (three.links[0], 7));
+}
+
+#[test]
+#[ignore = "needs libfabric: cargo xtask test runs it"]
+fn the_end_of_a_link_proves_many_revokes_and_costs_the_others_nothing() {
+    let mut three = Three::new();
+    let granted: Vec<_> = (0..16).map(|_| three.grant(0)).collect();
+    let (other, other_key) = three.grant(1);
+    assert!(three.write(0, granted[0].1, None) && three.write(1, other_key, None));
+    for (memory, key) in &granted {
+        three.target.end_key(key.id).unwrap();
+        assert_eq!(memory.keys(), 1, "a write that has begun may still land");
+    }
+    three.target.close_link(three.links[0]);
+    assert!(granted.iter().all(|(memory, _)| memory.keys() == 0), "none can land any more");
+    other.write_at(0, &[0; 64]);
+    assert!(three.write(1, other_key, None), "the other link goes on");
+    assert_eq!(first_byte(&other), 0x77);
+}
+
+#[test]
+#[ignore = "needs libfabric: cargo xtask test runs it"]
+fn a_key_holds_for_links_that_are_opened_later() {
+    let mut three = Three::new();
+    let (memory, key) = three.grant(0);
+    three.target.close_link(three.links[0]);
+    let (peer, _) = &mut three.peers[0];
+    let (here, end_here) = three.target.open_link(PeerKey(0)).unwrap();
+    let (there, end_there) = peer.open_link(PeerKey(0)).unwrap();
+    three.target.connect(here, &end_there).unwrap();
+    peer.connect(there, &end_here).unwrap();
+    three.peers[0].1 = there;
+    assert!(three.write(0, key, None));
+    assert_eq!(first_byte(&memory), 0x77);
+    three.target.end_key(key.id).unwrap();
+    assert!(!three.write(0, key, None), "a key that has ended takes nothing");
+}
+
+/// Many quiet links are not polled one by one, and each of them ends a sleep.
+#[test]
+#[ignore = "needs libfabric: cargo xtask test runs it"]
+fn a_quiet_link_ends_a_sleep() {
+    let mut three = Three::new();
+    // tcp of libfabric 1.x has no descriptors to sleep on.
+    if Library::open().unwrap().version().major < 2 {
+        assert!(three.target.wait_fd().is_none() && !three.target.may_sleep().unwrap());
+        return;
+    }
+    let (memory, key) = three.grant(1);
+    let (_other, other_key) = three.grant(0);
+    assert!(three.write(0, other_key, None) && three.write(1, key, None));
+    wait_for("sleep", || {
+        let happened = three.target.poll(&mut |_| {}).unwrap() > 0;
+        (!happened && three.target.may_sleep().unwrap()).then_some(())
+    });
+    memory.write_at(0, &[0; 64]);
+    let is_woken = |rail: &IsolatedRail, ms: i64| {
+        let fd = rail.wait_fd().expect("it has a descriptor");
+        let timeout = Timespec::try_from(Duration::from_millis(ms as u64)).unwrap();
+        poll(&mut [PollFd::new(&fd.as_fd(), PollFlags::IN)], Some(&timeout)).unwrap() > 0
+    };
+    assert!(!is_woken(&three.target, 50), "nothing happens");
+    let Three { peers: [_, (peer, link)], .. } = &mut three;
+    let mut source = Memory::allocate(64).unwrap();
+    source.fill(0x77);
+    let target = RemoteSegment { address: key.address, key: key.key, len: 64 };
+    peer.post(*link, 2, WorkRequest::Write { target, immediate: Some(3) }, source.into()).unwrap();
+    assert!(is_woken(&three.target, 5000), "the write ends the sleep");
+    assert_eq!(three.immediate(), (three.links[1], 3));
+    assert_eq!(first_byte(&memory), 0x77);
+}
