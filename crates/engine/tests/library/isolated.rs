@@ -2,7 +2,9 @@
 
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
+use std::process::Command;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use farreach::rails::fabric::{FabricSettings, IsolatedRail};
@@ -171,6 +173,44 @@ fn a_key_holds_for_links_that_are_opened_later() {
     assert_eq!(first_byte(&memory), 0x77);
     three.target.end_key(key.id).unwrap();
     assert!(!three.write(0, key, None), "a key that has ended takes nothing");
+}
+
+const ALONE: &str = "FARREACH_TEST_ALONE";
+
+/// A link needs some descriptors. Where there are none, it is an error that costs nothing else.
+#[test]
+#[ignore = "needs libfabric: cargo xtask test runs it"]
+fn links_are_refused_when_descriptors_have_run_out() {
+    // In a process of its own, because other tests need descriptors.
+    if std::env::var_os(ALONE).is_none() {
+        let name = thread::current().name().expect("the harness names threads by tests").to_owned();
+        let mut alone = Command::new(std::env::current_exe().unwrap());
+        let ended = alone.args(["--ignored", "--exact", &name]).env(ALONE, "1").output().unwrap();
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
+        assert!(String::from_utf8_lossy(&ended.stdout).contains("1 passed"), "it has run");
+        return;
+    }
+    let mut three = Three::new();
+    let (memory, key) = three.grant(0);
+    assert!(three.write(0, key, None));
+    for _ in 0..3 {
+        // The limit is that of the process, so descriptors are used up instead.
+        let mut spent = Vec::new();
+        while let Ok(file) = std::fs::File::open("/dev/null") {
+            spent.push(file);
+        }
+        for _ in 0..12 {
+            if let Ok((link, _)) = three.target.open_link(PeerKey(7)) {
+                three.target.close_link(link);
+            }
+            spent.pop();
+        }
+    }
+    memory.write_at(0, &[0; 64]);
+    assert!(three.write(0, key, None), "the other link goes on");
+    assert_eq!(first_byte(&memory), 0x77);
+    let (link, _) = three.target.open_link(PeerKey(7)).unwrap();
+    three.target.close_link(link);
 }
 
 /// Many quiet links are not polled one by one, and each of them ends a sleep.

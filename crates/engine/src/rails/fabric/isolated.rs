@@ -191,33 +191,32 @@ impl IsolatedRail {
     }
 
     /// Polls queues, each once. Returns the number of events.
-    fn poll_links(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> Result<usize, RailError> {
+    fn poll_links(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> usize {
         let mut count = 0;
         for _ in 0..self.polled.len() {
             let Some(key) = self.polled.pop_front() else { break };
             // A closed link is dropped from the list here.
             let Some(link) = self.links.get_mut(&key) else { continue };
             let polled = link.rail.poll(&mut |event| sink(named(event, key)));
-            // A queue with an error stays in the list: an error proves nothing.
-            let events = match polled {
-                Ok(events) => events,
-                Err(error) => {
+            count += *polled.as_ref().unwrap_or(&0);
+            link.quiet = if polled.as_ref().is_ok_and(|events| *events > 0) { 0 } else { link.quiet + 1 };
+            let is_quiet = link.quiet > QUIET_POLLS && link.rail.wait_fd().is_some();
+            match polled.and_then(|_| Ok(is_quiet && link.rail.may_sleep()?)) {
+                Ok(true) => link.is_polled = false,
+                Ok(false) => self.polled.push_back(key),
+                // The queue is this link's alone, so only this link ends. Until it is closed, its
+                // operations may still complete.
+                Err(reason) => {
                     self.polled.push_back(key);
-                    return Err(error);
+                    sink(Event::LinkDown { link: key, reason });
+                    count += 1;
                 }
-            };
-            count += events;
-            link.quiet = if events > 0 { 0 } else { link.quiet + 1 };
-            if link.quiet > QUIET_POLLS && link.rail.wait_fd().is_some() && link.rail.may_sleep()? {
-                link.is_polled = false;
-            } else {
-                self.polled.push_back(key);
             }
             if count >= EVENTS_MAX {
                 break;
             }
         }
-        Ok(count)
+        count
     }
 
     /// Ends a link. Its endpoint is closed, and its operations are reported by the next poll.
@@ -367,7 +366,7 @@ impl Rail for IsolatedRail {
         if self.polled.is_empty() || self.polls.is_multiple_of(POLLS_PER_LOOK) {
             self.look();
         }
-        Ok(count + self.poll_links(sink)?)
+        Ok(count + self.poll_links(sink))
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
