@@ -250,6 +250,27 @@ impl Settings {
         self
     }
 
+    /// Uses TLS with a shared secret instead of certificates, for control connections as in
+    /// [`tls`](Self::tls), which it replaces. Peers need the same secret, and nothing else. See
+    /// [`Secret`](crate::Secret) for what it protects, and what not.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use farreach::{Engine, Secret, Settings};
+    ///
+    /// # fn main() -> Result<(), farreach::Error> {
+    /// let secret = Secret::from_file("/etc/farreach/secret")?;
+    /// let engine = Engine::with(Settings::new().secret(secret))?;
+    /// let peer = engine.connect("storage-7:18520")?.wait(Duration::from_secs(5))?;
+    /// # drop(peer);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "tls")]
+    pub fn secret(self, secret: crate::Secret) -> Self {
+        self.tls(crate::Tls::from_secret(secret))
+    }
+
     /// Listens for peers at this address from the start. Can be called for several addresses.
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen.push(address);

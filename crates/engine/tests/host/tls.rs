@@ -163,14 +163,14 @@ fn a_session_that_both_have_talked_in_becomes_a_peer() {
     let (a, b) = (engine(&network, named("a")), engine(&network, named("b")));
     let answering = thread::spawn(move || {
         let mut session = there.accepting().unwrap();
-        let mut exchange = rustls::Stream::new(&mut session, &mut other);
+        let mut exchange = rustls::Stream::new(&mut *session, &mut other);
         let mut wish = [0; 9];
         exchange.read_exact(&mut wish).unwrap();
         exchange.write_all(b"two").unwrap();
         b.accept_over(ControlStream::tls(other, session)).unwrap().wait(SOON).unwrap()
     });
     let mut session = here.connecting("127.0.0.1").unwrap();
-    let mut wishing = rustls::Stream::new(&mut session, &mut one);
+    let mut wishing = rustls::Stream::new(&mut *session, &mut one);
     wishing.write_all(b"how many?").unwrap();
     wishing.read_exact(&mut [0; 3]).unwrap();
     let a_to_b = a.connect_over(ControlStream::tls(one, session)).unwrap().wait(SOON).unwrap();
