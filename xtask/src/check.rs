@@ -18,7 +18,8 @@ pub(crate) fn execute(args: &CheckArgs) -> Result<()> {
     quick()?;
     if args.all {
         // The crate as a program without any feature links it.
-        cargo(&["clippy", "--quiet", "--package", "farreach", "--all-targets", "--", "-D", "warnings"])?;
+        let without = ["--package", "farreach", "--no-default-features", "--all-targets"];
+        cargo(&[&["clippy", "--quiet"], &without[..], &["--", "-D", "warnings"]].concat())?;
     }
     documentation()
 }

@@ -6,7 +6,6 @@
 
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -18,7 +17,9 @@ use crate::cmd::{bench, blast, chip, doctor, fill, ping};
 use crate::exit::{Exit, Failure};
 use crate::native::Cards;
 use crate::rails::Wish;
-use crate::session::{self, Channel, Line, Order, Welcome, host_name};
+use crate::session::{
+    self, Channel, Line, Order, SECRET_FILE, Security, SecurityArgs, Welcome, host_name, is_loopback,
+};
 use crate::{interrupt, measure, terminal};
 
 /// The arguments that `farreach serve` passes to an agent.
@@ -32,9 +33,18 @@ pub(crate) struct AgentArgs {
     #[arg(long)]
     pub(crate) gid_index: Option<u32>,
 
-    /// Accept TLS only
+    #[command(flatten)]
+    pub(crate) security: SecurityArgs,
+
+    /// Allow clear text beyond this host
     #[arg(long)]
-    pub(crate) tls: Option<PathBuf>,
+    pub(crate) insecure: bool,
+}
+
+impl AgentArgs {
+    fn security(&self) -> Security {
+        Security::of(&self.security, self.insecure)
+    }
 }
 
 /// The task of a client, by the name of its command.
@@ -86,10 +96,14 @@ pub(crate) fn run(args: &AgentArgs) -> Result<Exit> {
         .into());
     };
     let client = SocketAddr::new(client.ip().to_canonical(), client.port());
-    let line = Line::new(stream).context("cannot configure the connection")?;
-    let (ended, exit) = match handshake(args, line) {
-        Ok((line, order)) => (serve(args, line, &order, client), Exit::Failed),
-        Err(error) => (Err(error), WITHOUT_ORDER),
+    let mut line = Line::new(stream).context("cannot configure the connection")?;
+    let (ended, exit) = match handshake(args, &mut line) {
+        Ok(order) => (serve(args, line, &order, client), Exit::Failed),
+        Err(error) => {
+            // The client learns why from the alert or the message that was sent last.
+            line.linger();
+            (Err(error), WITHOUT_ORDER)
+        }
     };
     match &ended {
         Ok(what) => log(client, what),
@@ -103,22 +117,51 @@ fn log(client: SocketAddr, what: &str) {
 }
 
 /// Does the handshake, and returns the client's order.
-fn handshake(args: &AgentArgs, mut line: Line) -> Result<(Line, Order<Task>)> {
+fn handshake(args: &AgentArgs, line: &mut Line) -> Result<Order<Task>> {
     let welcome = Welcome {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         host: host_name(),
         offers: Wish::of(&args.rails),
     };
-    if let Some(folder) = &args.tls {
-        line = line.secure_as_server(&session::open_tls(folder)?)?;
+    let security = args.security();
+    if let Some(tls) = security.open()? {
+        line.secure_as_server(&tls, &security)?;
     }
-    let order = session::handshake(&mut line, &welcome)?;
-    Ok((line, order))
+    Ok(session::handshake(line, &welcome)?)
+}
+
+/// Returns why a client may not examine this host, if it may not.
+///
+/// A diagnosis is an inventory of the host: its devices, routes and firewall. It is given over TLS,
+/// where the client has shown who it is, and to clients on this host. `--insecure` allows tests, not
+/// this.
+fn not_examined(is_tls: bool, client: SocketAddr) -> Option<Failure> {
+    (!is_tls && !is_loopback(client.ip())).then(|| {
+        Failure::new(Exit::PeerLost, "it can be examined over TLS only")
+            .cause(format!(
+                "a diagnosis is an inventory of the host, and the connection with {} is in clear text; --insecure does \
+                 not allow it",
+                client.ip()
+            ))
+            .fix(format!(
+                "make a secret, copy it, and start both sides with it:\n\
+                 farreach secret new {SECRET_FILE}\n\
+                 farreach serve --secret-file {SECRET_FILE}\n\
+                 farreach doctor PEER --secret-file {SECRET_FILE}"
+            ))
+    })
 }
 
 /// Serves the order. Returns the result for the log.
 fn serve(args: &AgentArgs, mut line: Line, order: &Order<Task>, client: SocketAddr) -> Result<String> {
     let here = line.stream().local_addr().context("cannot read the address of the connection")?;
+    if let Task::Doctor(task) = &order.task
+        && let Some(refusal) = not_examined(line.is_tls(), client)
+    {
+        doctor::refuse(&mut line, task, &refusal)?;
+        line.linger();
+        return Err(refusal.into());
+    }
     if let Task::Doctor(task) = &order.task
         && task.is_without_engine()
     {
@@ -161,6 +204,9 @@ fn open(args: &AgentArgs, order: &Order<Task>, here: SocketAddr) -> Result<Engin
     if let Some(index) = args.gid_index {
         settings = settings.gid_index(index);
     }
+    if args.security().allows_clear_text() {
+        settings = settings.insecure();
+    }
     Ok(Engine::with(order.rails.tuning.apply(settings))?)
 }
 
@@ -174,5 +220,29 @@ fn perform(args: &AgentArgs, engine: &Engine, channel: &Channel, order: &Order<T
         Task::Ping(task) => ping::serve(engine, channel, task),
         // All other tasks of `doctor` are done without an engine.
         Task::Doctor(_) => doctor::serve(engine, channel),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_examined_over_tls_or_from_itself() {
+        for (client, is_examined) in [
+            ("127.0.0.1:7", true),
+            ("[::1]:7", true),
+            ("10.0.0.8:7", false),
+            ("[fe80::8]:7", false),
+            ("0.0.0.0:7", false),
+        ] {
+            let client = client.parse().expect("an address");
+            assert_eq!(not_examined(false, client).is_none(), is_examined, "{client}");
+            assert_eq!(not_examined(true, client), None);
+        }
+        let refusal = not_examined(false, ([10, 0, 0, 8], 7).into()).expect("it is refused");
+        let fix = refusal.fix.unwrap_or_default();
+        let commands: Vec<&str> = fix.lines().filter(|line| line.starts_with("farreach ")).collect();
+        assert_eq!(commands.len(), 3, "each command is alone on its line: {fix}");
     }
 }

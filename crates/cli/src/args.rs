@@ -1,11 +1,9 @@
 //! The arguments that all tests have in common.
 
-use std::path::PathBuf;
-
 use clap::{Args as ClapArgs, value_parser};
 
 use crate::rails::RailArgs;
-use crate::session::{PeerAddress, Wait};
+use crate::session::{PeerAddress, Security, SecurityArgs, Wait};
 
 /// What all tests have in common.
 #[derive(Debug, Clone, ClapArgs)]
@@ -27,13 +25,16 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "HOW", default_value = "adaptive", hide_possible_values = true)]
     pub(crate) wait: Wait,
 
-    /// Use TLS on the control connection; FOLDER has cert.pem, key.pem and ca.pem. The transferred data is not encrypted
-    #[arg(long, value_name = "FOLDER")]
-    pub(crate) tls: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) security: SecurityArgs,
 
     /// Name in the server's certificate, if it differs from the host in PEER
     #[arg(long, value_name = "NAME", requires = "tls")]
     pub(crate) tls_name: Option<String>,
+
+    /// Connect to another host without TLS, in a network that you trust. The server needs --insecure, too
+    #[arg(long, conflicts_with_all = ["tls", "secret_file"])]
+    pub(crate) insecure: bool,
 
     /// Print the result as JSON
     #[arg(long)]
@@ -42,4 +43,11 @@ pub(crate) struct ClientArgs {
     /// Print the chosen rails, and why they were chosen
     #[arg(short, long)]
     pub(crate) verbose: bool,
+}
+
+impl ClientArgs {
+    /// Returns how the connection to the server is secured.
+    pub(crate) fn security(&self) -> Security {
+        Security::of(&self.security, self.insecure)
+    }
 }

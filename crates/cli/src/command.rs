@@ -12,7 +12,9 @@ use crate::cmd::doctor::{DoctorArgs, ExamineArgs};
 use crate::cmd::fill::FillArgs;
 use crate::cmd::man::ManArgs;
 use crate::cmd::ping::PingArgs;
+use crate::cmd::secret::SecretArgs;
 use crate::cmd::serve::ServeArgs;
+use crate::cmd::tls::TlsArgs;
 use crate::rails::RailArgs;
 
 /// Test, measure and diagnose RDMA
@@ -28,8 +30,9 @@ With RDMA, one host reads and writes the memory of another: over InfiniBand,
 RoCE, iWARP or AWS EFA. Without an RDMA card, the tests use tcp.
 
 Examples:
-  farreach serve                    start the server on one host
-  farreach ping storage-7           run a test against it, from any host
+  farreach secret new farreach.secret   make a secret, and copy it to both hosts
+  farreach serve --secret-file farreach.secret             on one host,
+  farreach ping storage-7 --secret-file farreach.secret    and on the other
 
 Exit codes:
   0  success                     4  peer lost, or no connection
@@ -46,6 +49,10 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// Run the server of all tests, for many clients at once
     Serve(ServeArgs),
+    /// Make a secret for TLS, which both sides share
+    Secret(SecretArgs),
+    /// Make certificates for TLS: a CA, and one for each host
+    Tls(TlsArgs),
     /// Measure round-trip latency: percentiles and a histogram
     Ping(PingArgs),
     /// Measure the throughput of writes, reads or messages
@@ -83,6 +90,8 @@ impl Command {
             Self::Ping(args) => args.client.json,
             Self::Chip(args) => args.client.json,
             Self::Serve(_)
+            | Self::Secret(_)
+            | Self::Tls(_)
             | Self::Agent(_)
             | Self::Scout(_)
             | Self::Examine(_)

@@ -119,7 +119,7 @@ fn of_engine(error: &Error) -> Failure {
     let exit = match error.kind() {
         ErrorKind::Rail | ErrorKind::NoRail | ErrorKind::Unsupported => Exit::Unavailable,
         ErrorKind::Connect | ErrorKind::PeerLost | ErrorKind::TimedOut => Exit::PeerLost,
-        ErrorKind::Address => Exit::Usage,
+        ErrorKind::Address | ErrorKind::Insecure => Exit::Usage,
         _ => Exit::Failed,
     };
     let (message, cause) = (error.to_string(), error.cause());

@@ -44,6 +44,8 @@ fn run(command: &Command) -> Result<Exit> {
         Command::Doctor(args) => cmd::doctor::run(args),
         Command::Examine(args) => cmd::doctor::examine(args),
         Command::Serve(args) => cmd::serve::run(args),
+        Command::Secret(args) => cmd::secret::run(args),
+        Command::Tls(args) => cmd::tls::run(args),
         Command::Ping(args) => cmd::ping::run(args),
         Command::Bench(args) => cmd::bench::run(args),
         Command::Blast(args) => cmd::blast::run(args),

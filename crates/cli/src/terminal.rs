@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::SystemTime;
 
 use comfy_table::{ContentArrangement, Table, presets};
+use farreach::Warning;
 
 use crate::exit::{Exit, Failure};
 use crate::units;
@@ -45,6 +46,19 @@ pub(crate) fn tell_failure(failure: &Failure, wants_json: bool) -> Exit {
 /// Prints a line of information on stderr, never a result.
 pub(crate) fn tell(line: &str) {
     tell_raw(&format!("{line}\n"));
+}
+
+/// Prints a warning on stderr, in one line.
+pub(crate) fn warn(line: &str) {
+    tell(&format!("warning: {line}"));
+}
+
+/// Prints a warning on stderr, and its fix below it.
+pub(crate) fn warn_with_fix(warning: &Warning) {
+    let width = io::stderr().is_terminal().then(terminal_width);
+    tell_raw(
+        &(folded("warning: ", &warning.to_string(), width) + &folded("    fix: ", warning.fix(), width)),
+    );
 }
 
 /// Prints a line of the server's log on stderr, with a timestamp.

@@ -69,6 +69,8 @@ fn settings(role: &str, options: &HashMap<String, String>) -> Result<Settings> {
     };
     let rails = options.get("rails").ok_or("rails=NAME,NAME is missing")?;
     let settings = Settings::new()
+        // Its peer may be on another host of the same test.
+        .insecure()
         .name(role)
         .rails(rails.split(','))
         .heartbeat(ms("heartbeat", 500)?)

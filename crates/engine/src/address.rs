@@ -1,7 +1,7 @@
 //! Addresses to listen on or connect to, as the user gives them.
 
 use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use crate::Error;
 
@@ -15,6 +15,12 @@ pub(crate) fn resolve(address: impl ToSocketAddrs + fmt::Debug) -> Result<(Socke
         },
         Err(error) => Err(Error::address(&text, &error.to_string())),
     }
+}
+
+/// Returns whether an address leads to this host only: 127.0.0.0/8 or `::1`. An unspecified address
+/// (`0.0.0.0`, `::`) is that of every interface.
+pub(crate) fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
 }
 
 /// Returns the host as it was given: the name in `name:port` or `("name", port)`; otherwise the
@@ -61,6 +67,18 @@ mod tests {
         assert_eq!(host("[2001:db8::face]:18520"), "2001:db8::face");
         assert_eq!(host(("2001:db8::face", 18520)), "2001:db8::face");
         assert_eq!(host((Ipv6Addr::LOCALHOST, 1)), "::1");
+    }
+
+    #[test]
+    fn only_loopback_is_within_this_host() {
+        for address in ["127.0.0.1", "127.255.255.254", "::1", "::ffff:127.0.0.1"] {
+            assert!(is_loopback(address.parse().unwrap()), "{address}");
+        }
+        for address in
+            ["0.0.0.0", "::", "::ffff:0.0.0.0", "10.0.0.7", "128.0.0.1", "::2", "fe80::1", "::127.0.0.1"]
+        {
+            assert!(!is_loopback(address.parse().unwrap()), "{address}");
+        }
     }
 
     /// A text that cannot be parsed gives the resolved address.

@@ -10,7 +10,7 @@ use farreach_proto::wire::Hello;
 use farreach_rail::{Carrier, Properties, Rail};
 use rustix::rand::GetRandomFlags;
 
-use crate::address::{host_of, resolve};
+use crate::address::{host_of, is_loopback, resolve};
 use crate::control::{Control, ControlStream, RecordLayer};
 use crate::delivery::Waiter;
 use crate::driver::{AcceptBacklog, Command, Connected, Driver};
@@ -19,6 +19,7 @@ use crate::pending::{Answer, Pending};
 use crate::progress::{Awaited, LeaderFollowers, Listener, oneshot};
 use crate::running::Running;
 use crate::time::nanoseconds;
+use crate::warning::{Warning, WarningKind, Warnings};
 use crate::watch::{PeerCell, Watcher};
 use crate::{Memory, MemoryOptions, Peer, Settings, Slice};
 
@@ -36,7 +37,7 @@ use crate::{Memory, MemoryOptions, Peer, Settings, Slice};
 /// # fn main() -> Result<(), farreach::Error> {
 /// let engine = Engine::new()?;
 /// println!("{}", engine.rails().join(", "));
-/// let address = engine.listen("0.0.0.0:18520")?;
+/// let address = engine.listen("127.0.0.1:18520")?;
 /// println!("listening at {address}");
 /// let peer = engine.accept().wait(Duration::from_secs(60))?;
 /// # drop(peer);
@@ -50,9 +51,9 @@ struct Inner {
     progress: Arc<Running>,
     backlog: Arc<AcceptBacklog>,
     rails: Vec<Properties>,
-    messages: u32,
-    #[cfg(feature = "tls")]
-    tls: Option<crate::Tls>,
+    /// What the engine was opened with.
+    settings: Settings,
+    warnings: Warnings,
 }
 
 impl Engine {
@@ -96,15 +97,12 @@ impl Engine {
             .map_err(system("watch the rails"))?;
         let progress = Arc::new(LeaderFollowers::new(driver, settings.progress));
         progress.start_worker().map_err(system("start the worker"))?;
-        let engine = Self(Arc::new(Inner {
-            progress: Running::new(progress),
-            backlog,
-            rails,
-            messages: settings.messages,
-            #[cfg(feature = "tls")]
-            tls: settings.tls,
-        }));
-        for address in settings.listen {
+        let (listen, warnings) = (settings.listen.clone(), Warnings::default());
+        #[cfg(feature = "tls")]
+        settings.tls.iter().flat_map(crate::Tls::warnings).for_each(|warning| warnings.add(warning));
+        let progress = Running::new(progress);
+        let engine = Self(Arc::new(Inner { progress, backlog, rails, settings, warnings }));
+        for address in listen {
             engine.listen(address)?;
         }
         Ok(engine)
@@ -121,25 +119,67 @@ impl Engine {
         &self.0.rails
     }
 
+    /// Returns the warnings since the engine was opened, the last 64 of them: connections in clear
+    /// text beyond this host, which [`Settings::insecure`] allows, and a certificate of this side
+    /// that expires soon.
+    ///
+    /// ```no_run
+    /// # fn warn(engine: &farreach::Engine) {
+    /// for warning in engine.warnings() {
+    ///     eprintln!("warning: {warning}; {}", warning.fix());
+    /// }
+    /// # }
+    /// ```
+    pub fn warnings(&self) -> Vec<Warning> {
+        self.0.warnings.all()
+    }
+
+    /// Refuses a connection in clear text beyond this host, or warns of it.
+    fn check_clear_text(&self, operation: &str, address: SocketAddr) -> Result<(), Error> {
+        let settings = &self.0.settings;
+        let shown = SocketAddr::new(address.ip().to_canonical(), address.port());
+        if !settings.may_use(address.ip()) {
+            return Err(Error::insecure(format_args!("{operation} {shown}")));
+        }
+        if !settings.has_tls() && !is_loopback(address.ip()) {
+            let message =
+                format!("{operation} {shown}: the control connection is neither encrypted nor authenticated");
+            let fix = "give both sides a secret (`Settings::secret`) or certificates (`Settings::tls`), instead of \
+                       `Settings::insecure`";
+            self.0.warnings.add(Warning::new(WarningKind::Insecure, message, fix));
+        }
+        Ok(())
+    }
+
     /// Listens for peers. Returns the address, with the port that was chosen if port 0 was given.
     /// Blocks for a step of the engine.
+    ///
+    /// Beyond loopback, the engine needs [`Settings::secret`] or [`Settings::tls`], or
+    /// [`Settings::insecure`].
     pub fn listen(&self, address: impl ToSocketAddrs + fmt::Debug) -> Result<SocketAddr, Error> {
         let (address, _) = resolve(address)?;
+        self.check_clear_text("listen on", address)?;
         let listening = self.0.progress.call(move |driver, _| driver.listen(address))?;
         listening.map_err(|error| Error::system(format_args!("listen on {address}"), error))
     }
 
     /// Connects to a peer. The result is available when both engines have exchanged their names and
     /// a link is ready. Resolving the address may block.
+    ///
+    /// Beyond loopback, the engine needs [`Settings::secret`] or [`Settings::tls`], or
+    /// [`Settings::insecure`]: it cannot know who answers otherwise, and grants memory to whoever
+    /// does.
     pub fn connect(&self, address: impl ToSocketAddrs + fmt::Debug) -> Result<Pending<Peer>, Error> {
         let (address, text) = resolve(address)?;
+        self.check_clear_text("connect to", address)?;
         let record_layer = self.record_layer_for(&host_of(&text, address))?;
         Ok(self.connecting(address, move |driver, sender| driver.connect(address, record_layer, sender)))
     }
 
     /// Connects to a peer over a connection that the program has established. The other side calls
     /// [`accept_over`](Self::accept_over), within two minutes. Both sides may have used the
-    /// connection before. From now on it belongs to the engines.
+    /// connection before. From now on it belongs to the engines. Beyond loopback, it needs TLS as in
+    /// [`connect`](Self::connect): that of the stream ([`ControlStream`]), or that of the settings.
     ///
     /// ```no_run
     /// use std::io::Write;
@@ -148,7 +188,7 @@ impl Engine {
     /// use farreach::Engine;
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let mut stream = TcpStream::connect("10.0.0.7:18520")?;
+    /// let mut stream = TcpStream::connect("127.0.0.1:18520")?;
     /// stream.write_all(b"two rails, please\n")?;
     /// let engine = Engine::new()?;
     /// let peer = engine.connect_over(stream)?.wait(Duration::from_secs(5))?;
@@ -171,7 +211,7 @@ impl Engine {
     /// use farreach::Engine;
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let (mut stream, _) = TcpListener::bind("0.0.0.0:18520")?.accept()?;
+    /// let (mut stream, _) = TcpListener::bind("127.0.0.1:18520")?.accept()?;
     /// let mut wish = [0; b"two rails, please\n".len()];
     /// stream.read_exact(&mut wish)?;
     /// let engine = Engine::new()?;
@@ -189,8 +229,11 @@ impl Engine {
             let fix = "pass a stream that is connected and that the peer has not closed";
             Error::connect("the peer of a stream", &error.to_string(), fix)
         })?;
+        if stream.is_plain() {
+            self.check_clear_text(if is_initiator { "connect to" } else { "accept" }, address)?;
+        }
         #[cfg(feature = "tls")]
-        let stream = match &self.0.tls {
+        let stream = match &self.0.settings.tls {
             Some(tls) if stream.is_plain() && is_initiator => {
                 stream.over(tls.connecting(&address.ip().to_string())?)
             }
@@ -205,7 +248,7 @@ impl Engine {
     /// Returns the record layer for connections to this host.
     fn record_layer_for(&self, _host: &str) -> Result<RecordLayer, Error> {
         #[cfg(feature = "tls")]
-        if let Some(tls) = &self.0.tls {
+        if let Some(tls) = &self.0.settings.tls {
             let session = crate::control::Session::new(tls.connecting(_host)?);
             return Ok(RecordLayer::Tls(Box::new(session)));
         }
@@ -303,7 +346,7 @@ impl Engine {
     }
 
     fn peer(&self, key: PeerKey, cell: Arc<PeerCell>, address: SocketAddr) -> Peer {
-        Peer::new(&self.0.progress, key, cell, address, self.0.messages)
+        Peer::new(&self.0.progress, key, cell, address, self.0.settings.messages)
     }
 }
 

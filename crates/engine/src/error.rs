@@ -62,8 +62,12 @@ pub enum ErrorKind {
     Connect,
     /// An incoming connection was refused.
     Accept,
-    /// A certificate, a key or a name cannot be used for TLS.
+    /// A certificate, a key, a name or a secret cannot be used for TLS, or a TLS session failed.
     Tls,
+    /// An engine without a secret or certificates would listen or connect beyond this host, where
+    /// its control connections would be neither encrypted nor authenticated. See
+    /// [`Settings::insecure`](crate::Settings::insecure).
+    Insecure,
     /// The peer is lost; [`Error::lost`] returns the reason. Pages of a transfer may have arrived.
     /// An atomic operation may have taken effect.
     PeerLost,
@@ -176,6 +180,24 @@ impl Error {
 
     pub(crate) fn accept(whom: impl fmt::Display, cause: &str, fix: &str) -> Self {
         Self::new(ErrorKind::Accept, format!("accept {whom}: {cause}"), cause, fix)
+    }
+
+    /// Creates the error of an operation that would be in clear text beyond this host.
+    pub(crate) fn insecure(operation: impl fmt::Display) -> Self {
+        let cause = "beyond this host, control connections without TLS are neither encrypted nor authenticated: \
+                     anyone who reaches this host could become a peer, and anyone on the path could read the keys of \
+                     granted memory";
+        let fix = if cfg!(feature = "tls") {
+            "give both sides the same secret (`Settings::secret`); to make one:\n\
+             farreach secret new farreach.secret\n\
+             or give each side a certificate (`Settings::tls`); to make them:\n\
+             farreach tls init farreach-tls HOST HOST\n\
+             or, in a network that you trust, allow clear text (`Settings::insecure`)"
+        } else {
+            "build `farreach` with its feature `tls`, and use `Settings::secret` or `Settings::tls`; or, in a network \
+             that you trust, allow clear text (`Settings::insecure`)"
+        };
+        Self::new(ErrorKind::Insecure, format!("{operation}: {cause}"), cause, fix)
     }
 
     #[cfg(feature = "tls")]

@@ -78,6 +78,7 @@ mod time;
 mod tls;
 mod token;
 mod transfer;
+mod warning;
 mod watch;
 
 pub use budgets::Budgets;
@@ -99,6 +100,7 @@ pub use progress::Progress;
 pub use rustls;
 pub use settings::Settings;
 #[cfg(feature = "tls")]
-pub use tls::{Tls, TlsParts};
+pub use tls::{Secret, Tls, TlsParts, TlsSession};
 pub use token::ParseTokenError;
 pub use transfer::{Transfer, Transferred};
+pub use warning::{Warning, WarningKind};

@@ -1,10 +1,11 @@
 //! Configuration of an engine.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use farreach_proto::machine::NAME_MAX;
 
+use crate::address::is_loopback;
 use crate::{Budgets, Error, Progress};
 
 /// The maximum of [`Settings::depth`]: more operations than any card has in flight on one link.
@@ -60,6 +61,7 @@ pub struct Settings {
     pub(crate) listen: Vec<SocketAddr>,
     pub(crate) budgets: Budgets,
     pub(crate) isolate_peers: bool,
+    pub(crate) insecure: bool,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<crate::Tls>,
 }
@@ -92,6 +94,7 @@ impl Settings {
             listen: Vec::new(),
             budgets: Budgets::new(),
             isolate_peers: true,
+            insecure: false,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -222,7 +225,25 @@ impl Settings {
         if self.silence < HEARTBEAT_MIN {
             return refuse("peer_timeout", "it is shorter than the minimum of 1 ms");
         }
-        Ok(())
+        // Before rails are opened, which is slow.
+        match self.listen.iter().find(|address| !self.may_use(address.ip())) {
+            Some(address) => Err(Error::insecure(format_args!("listen on {address}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns whether TLS is configured.
+    pub(crate) fn has_tls(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return self.tls.is_some();
+        #[cfg(not(feature = "tls"))]
+        false
+    }
+
+    /// Returns whether control connections at this address are allowed: over TLS, within this host,
+    /// or because the program allows clear text.
+    pub(crate) fn may_use(&self, address: IpAddr) -> bool {
+        self.has_tls() || self.insecure || is_loopback(address)
     }
 
     /// Sets the traffic class of packets, on rails that have one: DSCP in the upper six bits, ECN in
@@ -280,6 +301,56 @@ impl Settings {
         self
     }
 
+    /// Uses TLS with a shared secret instead of certificates, for control connections as in
+    /// [`tls`](Self::tls), which it replaces. Peers need the same secret, and nothing else. See
+    /// [`Secret`](crate::Secret) for what it protects, and what not.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use farreach::{Engine, Secret, Settings};
+    ///
+    /// # fn main() -> Result<(), farreach::Error> {
+    /// let secret = Secret::from_file("/etc/farreach/secret")?;
+    /// let engine = Engine::with(Settings::new().secret(secret))?;
+    /// let peer = engine.connect("storage-7:18520")?.wait(Duration::from_secs(5))?;
+    /// # drop(peer);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "tls")]
+    pub fn secret(self, secret: crate::Secret) -> Self {
+        self.tls(crate::Tls::from_secret(secret))
+    }
+
+    /// Allows control connections in clear text beyond this host.
+    ///
+    /// By default, an engine without [`secret`](Self::secret) or [`tls`](Self::tls) listens on and
+    /// connects to loopback addresses (127.0.0.0/8 and `::1`) only; anything else is an error of the
+    /// kind [`ErrorKind::Insecure`](crate::ErrorKind::Insecure). With this setting, anyone who
+    /// reaches the engine can become its peer, and anyone on the path can read the keys of granted
+    /// memory, change frames, and act as the peer. It has no effect on connections over TLS.
+    ///
+    /// Each listener and each connection in clear text adds a warning
+    /// ([`Engine::warnings`](crate::Engine::warnings)).
+    ///
+    /// ```no_run
+    /// use farreach::{Engine, Settings};
+    ///
+    /// # fn main() -> Result<(), farreach::Error> {
+    /// // A network of its own, between two hosts.
+    /// let engine = Engine::with(Settings::new().insecure())?;
+    /// engine.listen("10.0.0.7:18520")?;
+    /// for warning in engine.warnings() {
+    ///     eprintln!("warning: {warning}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn insecure(mut self) -> Self {
+        self.insecure = true;
+        self
+    }
+
     /// Listens for peers at this address from the start. Can be called for several addresses.
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen.push(address);
@@ -331,5 +402,18 @@ mod tests {
         ] {
             settings.check().unwrap();
         }
+    }
+
+    #[test]
+    fn who_listens_in_clear_text_says_so() {
+        let at = |address: &str| Settings::new().listen(address.parse().unwrap());
+        for address in ["0.0.0.0:0", "[::]:0", "10.0.0.7:0", "[fe80::1]:0"] {
+            let error = at(address).check().unwrap_err();
+            assert_eq!(error.kind(), crate::ErrorKind::Insecure, "{error:?}");
+            assert!(error.to_string().starts_with(&format!("listen on {address}: ")), "{error}");
+            at(address).insecure().check().unwrap();
+        }
+        at("127.0.0.1:0").listen("[::1]:0".parse().unwrap()).check().unwrap();
+        at("127.0.0.1:0").listen("[::]:0".parse().unwrap()).check().unwrap_err();
     }
 }

@@ -37,8 +37,7 @@ impl Authority {
     pub fn new(name: &str) -> Self {
         let key = KeyPair::generate().expect("a key can be generated");
         let mut parameters = CertificateParams::default();
-        parameters.distinguished_name = DistinguishedName::new();
-        parameters.distinguished_name.push(DnType::CommonName, name);
+        parameters.distinguished_name = common_name(name);
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let certificate = parameters.self_signed(&key).expect("an authority signs itself").pem();
         Self { issuer: Issuer::new(parameters, key), certificate }
@@ -49,9 +48,14 @@ impl Authority {
         &self.certificate
     }
 
-    /// Issues a certificate for these names and addresses, valid from a day ago until tomorrow.
+    /// Issues a certificate for these names and addresses, valid from a day ago for a year.
     pub fn certify(&self, names: &[&str]) -> Certificate {
-        self.issue(names, -1..1, &[])
+        self.certify_for_days(names, 365)
+    }
+
+    /// Issues a certificate that is valid for this number of days more.
+    pub fn certify_for_days(&self, names: &[&str], days: i32) -> Certificate {
+        self.issue(names, -1..days, &[])
     }
 
     /// Issues a certificate that was valid until yesterday.
@@ -66,7 +70,7 @@ impl Authority {
 
     /// Issues a certificate for servers only.
     pub fn certify_server(&self, names: &[&str]) -> Certificate {
-        self.issue(names, -1..1, &[ExtendedKeyUsagePurpose::ServerAuth])
+        self.issue(names, -1..365, &[ExtendedKeyUsagePurpose::ServerAuth])
     }
 
     fn issue(
@@ -75,8 +79,10 @@ impl Authority {
         days: std::ops::Range<i32>,
         purposes: &[ExtendedKeyUsagePurpose],
     ) -> Certificate {
+        let subject = common_name(names.first().unwrap_or(&"nobody"));
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
         let mut parameters = CertificateParams::new(names).expect("names, or addresses");
+        parameters.distinguished_name = subject;
         parameters.not_before = in_days(days.start).into();
         parameters.not_after = in_days(days.end).into();
         parameters.extended_key_usages = purposes.to_vec();
@@ -84,6 +90,12 @@ impl Authority {
         let signed = parameters.signed_by(&key, &self.issuer).expect("an authority signs");
         Certificate { certificate: signed.pem(), key: key.serialize_pem() }
     }
+}
+
+fn common_name(name: &str) -> DistinguishedName {
+    let mut names = DistinguishedName::new();
+    names.push(DnType::CommonName, name);
+    names
 }
 
 fn in_days(days: i32) -> SystemTime {

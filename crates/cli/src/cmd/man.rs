@@ -16,7 +16,7 @@ use crate::terminal;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ManArgs {
-    /// Subcommand; by default the page of farreach itself
+    /// Subcommand, such as ping or tls-init; by default the page of farreach itself
     command: Option<String>,
 
     /// Write all pages to this folder
@@ -44,10 +44,13 @@ pub(crate) fn run(args: &ManArgs, command: Command) -> Result<Exit> {
     }
     let wanted = match &args.command {
         None => &command,
-        Some(name) => subcommands(&command).find(|it| it.get_name() == name).ok_or_else(|| {
-            Failure::new(Exit::Usage, format!("{name} is not a subcommand"))
-                .fix("list the subcommands:\nfarreach --help")
-        })?,
+        Some(name) => pages(&command)
+            .into_iter()
+            .find(|it| page_name(it) == format!("farreach-{name}"))
+            .ok_or_else(|| {
+                Failure::new(Exit::Usage, format!("{name} is not a subcommand"))
+                    .fix("list the subcommands:\nfarreach --help")
+            })?,
     };
     terminal::print(&page(wanted)?)?;
     Ok(Exit::Ok)
@@ -57,9 +60,15 @@ fn subcommands(command: &Command) -> impl Iterator<Item = &Command> {
     command.get_subcommands().filter(|it| !it.is_hide_set())
 }
 
+/// Returns every command that has a page: the subcommands, theirs, and farreach itself.
+fn pages(command: &Command) -> Vec<&Command> {
+    let nested = subcommands(command).flat_map(pages);
+    nested.chain([command]).collect()
+}
+
 fn write_all(command: &Command, dir: &Path) -> io::Result<()> {
     fs::create_dir_all(dir)?;
-    for command in subcommands(command).chain([command]) {
+    for command in pages(command) {
         fs::write(dir.join(format!("{}.1", page_name(command))), page(command)?)?;
     }
     Ok(())

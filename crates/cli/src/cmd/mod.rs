@@ -10,7 +10,9 @@ pub(crate) mod doctor;
 pub(crate) mod fill;
 pub(crate) mod man;
 pub(crate) mod ping;
+pub(crate) mod secret;
 pub(crate) mod serve;
+pub(crate) mod tls;
 
 /// The path of this program, valid even if its file was replaced.
 const THIS_PROGRAM: &str = "/proc/self/exe";

@@ -9,7 +9,7 @@ use farreach::Engine;
 use serde::Serialize;
 
 use super::handshake::{Line, Other};
-use super::{Channel, EngineRules, Order, Welcome, host_name, named};
+use super::{Channel, EngineRules, Order, Security, Welcome, host_name, named};
 use crate::args::ClientArgs;
 use crate::exit::{Exit, Failure};
 use crate::rails::{self, Choice, Tuning};
@@ -110,6 +110,9 @@ impl Session {
         if let Some(index) = args.rails.gid_index {
             settings = settings.gid_index(index);
         }
+        if args.security().allows_clear_text() {
+            settings = settings.insecure();
+        }
         let engine = Engine::with(rules.tuning.apply(settings))?;
         if args.verbose {
             tell_rails(&engine, &choice, &welcome, &address);
@@ -173,14 +176,21 @@ fn tell_rails(engine: &Engine, choice: &Choice, welcome: &Welcome, address: &str
 
 /// Opens a connection and does the handshake up to the welcome.
 pub(crate) fn call(args: &ClientArgs) -> Result<(Line, Welcome)> {
-    let stream = dial(&args.peer.resolve(args.port)?, &args.peer.told(args.port))?;
+    let security = args.security();
+    // What is wrong with the files of this side is reported without a server.
+    let mut tls = security.open()?;
+    let (addresses, told) = (args.peer.resolve(args.port)?, args.peer.told(args.port));
+    security.check_server(&addresses, &told)?;
+    if let Some(tls) = &tls {
+        Security::warn_of_certificate(tls);
+    }
+    if let (Some(opened), Some(name)) = (&tls, &args.tls_name) {
+        tls = Some(opened.clone().server_name(name)?);
+    }
+    let stream = dial(&addresses, &told, &security)?;
     let mut line = Line::new(stream).context("cannot configure the connection")?;
-    if let Some(folder) = &args.tls {
-        let mut tls = super::open_tls(folder)?;
-        if let Some(name) = &args.tls_name {
-            tls = tls.server_name(name)?;
-        }
-        line = line.secure_as_client(&tls, args.peer.host())?;
+    if let Some(tls) = &tls {
+        line.secure_as_client(tls, args.peer.host(), &security)?;
     }
     line.say_head()?;
     line.recv_head(Other::Server)?;
@@ -201,24 +211,25 @@ pub(crate) fn of_the_server(failure: Failure) -> Failure {
 }
 
 /// Connects to the first address that accepts.
-fn dial(addresses: &[SocketAddr], told: &str) -> Result<TcpStream, Failure> {
+fn dial(addresses: &[SocketAddr], told: &str, security: &Security) -> Result<TcpStream, Failure> {
     let mut refusal = None;
     for address in addresses {
         match TcpStream::connect_timeout(address, DIAL_PATIENCE) {
             Ok(stream) => return Ok(stream),
-            Err(error) => refusal = Some(why_not(told, address, &error)),
+            Err(error) => refusal = Some(why_not(told, address, &error, security)),
         }
     }
     Err(refusal.unwrap_or_else(|| Failure::new(Exit::PeerLost, format!("cannot connect to {told}"))))
 }
 
-fn why_not(told: &str, address: &SocketAddr, error: &std::io::Error) -> Failure {
+fn why_not(told: &str, address: &SocketAddr, error: &std::io::Error, security: &Security) -> Failure {
     use std::io::ErrorKind;
     let failure = Failure::new(Exit::PeerLost, format!("cannot connect to {told}"));
     let (ip, port) = (address.ip(), address.port());
     match error.kind() {
         ErrorKind::ConnectionRefused => failure.cause(format!("nothing listens on {address}")).fix(format!(
-            "give the server's port with -p, or start the server on {ip}:\nfarreach serve -p {port}"
+            "give the server's port with -p, or start the server on {ip}:\nfarreach serve -p {port} {}",
+            security.flags_of_server(address.ip())
         )),
         ErrorKind::TimedOut | ErrorKind::WouldBlock => failure
             .cause(format!("no answer from {ip} within {DIAL_PATIENCE:?}"))

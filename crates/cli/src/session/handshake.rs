@@ -1,15 +1,15 @@
 //! The handshake of the command, on the connection itself, before an engine takes it over.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-use farreach::rustls::{self, Connection};
-use farreach::{ControlStream, Tls};
+use farreach::rustls::CertificateError;
+use farreach::{ControlStream, Tls, TlsSession, rustls};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Order, Welcome};
+use super::{Order, SECRET_FILE, Security, Welcome};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::{self, GLANCE};
 
@@ -38,12 +38,22 @@ const FIRST_PATIENCE: Duration = Duration::from_secs(10);
 /// a second and more on a host with many cards.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// How long a side that was refused may take to read why.
+const LINGER: Duration = Duration::from_secs(1);
+
 /// A connection during the handshake.
 #[derive(Debug)]
 pub(crate) struct Line {
     stream: Patient,
-    /// The TLS state, if the connection is encrypted.
-    session: Option<Box<Connection>>,
+    /// The TLS session, if there is one.
+    session: Option<Secured>,
+}
+
+/// A TLS session, and what its errors say.
+#[derive(Debug)]
+struct Secured {
+    session: Box<TlsSession>,
+    other: Other,
 }
 
 impl Line {
@@ -55,35 +65,83 @@ impl Line {
         Ok(Self { stream: Patient { stream, patience: FIRST_PATIENCE }, session: None })
     }
 
-    /// Switches to TLS as the client. The TLS handshake is complete when this returns.
-    pub(crate) fn secure_as_client(mut self, tls: &Tls, host: &str) -> Result<Self, Failure> {
+    /// Switches to TLS as the client. The TLS handshake is complete when this returns, but the
+    /// server may still refuse this side: the next read reports that.
+    pub(crate) fn secure_as_client(
+        &mut self,
+        tls: &Tls,
+        host: &str,
+        security: &Security,
+    ) -> Result<(), Failure> {
         let session = tls.connecting(host).map_err(|error| Failure::of(&error.into()))?;
-        self.shake_hands(session.into(), Other::Server)?;
-        Ok(self)
+        self.shake_hands(session, Other::Server, security)
     }
 
     /// Switches to TLS as the server. A client without TLS gets an error in plaintext.
-    pub(crate) fn secure_as_server(mut self, tls: &Tls) -> Result<Self, Failure> {
+    pub(crate) fn secure_as_server(&mut self, tls: &Tls, security: &Security) -> Result<(), Failure> {
         let mut first = [0];
         let len = self.stream.peek(&mut first).map_err(|error| ended(&error))?;
         if len == 1 && first[0] != TLS_HANDSHAKE {
+            let means = match security {
+                Security::Certificates(_) => "a certificate of the server's CA",
+                _ => "the server's secret",
+            };
             let refusal = Failure::new(Exit::PeerLost, "it accepts TLS only")
                 .cause("the client connected without TLS")
-                .fix("start the client with --tls FOLDER and a certificate signed by the server's ca.pem");
-            tell_refusal(&mut self, &refusal)?;
+                .fix(format!(
+                    "start the client with {means}:\nfarreach COMMAND PEER {}",
+                    security.shown_flags()
+                ));
+            tell_refusal(self, &refusal)?;
             return Err(refusal);
         }
         let session = tls.accepting().map_err(|error| Failure::of(&error.into()))?;
-        self.shake_hands(session.into(), Other::Client)?;
-        Ok(self)
+        self.shake_hands(session, Other::Client, security)
     }
 
-    fn shake_hands(&mut self, mut session: Connection, other: Other) -> Result<(), Failure> {
+    fn shake_hands(
+        &mut self,
+        session: impl Into<TlsSession>,
+        other: Other,
+        security: &Security,
+    ) -> Result<(), Failure> {
+        let mut session = Box::new(session.into());
         while session.is_handshaking() {
-            session.complete_io(&mut self.stream).map_err(|error| distrusted(&error, other))?;
+            if let Err(error) = session.complete_io(&mut self.stream) {
+                // The other side learns why from the alert, which may be one of several records.
+                while session.wants_write() && matches!(session.write_tls(&mut self.stream), Ok(1..)) {}
+                return Err(match tls_error(&error) {
+                    // The server's first bytes are no TLS record. The client's first byte was checked.
+                    Some(rustls::Error::InvalidMessage(_)) if other == Other::Server => without_tls(security),
+                    Some(reason) => refused(&session, reason, other),
+                    None => ended(&error),
+                });
+            }
         }
-        self.session = Some(Box::new(session));
+        self.session = Some(Secured { session, other });
         Ok(())
+    }
+
+    /// Waits a short time for the other side to close the connection, because closing it with unread
+    /// data would discard what was sent: the reason of a refusal.
+    pub(crate) fn linger(&mut self) {
+        // It fails if the other side has closed the connection already.
+        let _ = self.stream.stream.shutdown(Shutdown::Write);
+        let deadline = Instant::now() + LINGER;
+        let mut scratch = [0; 4096];
+        while Instant::now() < deadline && !interrupt::is_asked() {
+            match self.stream.stream.read(&mut scratch) {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err(error) if is_timeout(&error) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Returns whether the connection is encrypted.
+    pub(crate) fn is_tls(&self) -> bool {
+        self.session.is_some()
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {
@@ -93,25 +151,23 @@ impl Line {
     /// Ends the handshake and hands the connection to an engine.
     pub(crate) fn into_control(self) -> ControlStream {
         match self.session {
-            Some(session) => ControlStream::tls(self.stream.stream, *session),
+            Some(secured) => ControlStream::tls(self.stream.stream, *secured.session),
             None => self.stream.stream.into(),
         }
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        let written = match &mut self.session {
-            Some(session) => write_secured(session, &mut self.stream, bytes),
-            None => self.stream.write_all(bytes),
-        };
-        written.map_err(|error| ended(&error))
+        match &mut self.session {
+            Some(secured) => secured.write(&mut self.stream, bytes).map_err(|error| secured.failure(&error)),
+            None => self.stream.write_all(bytes).map_err(|error| ended(&error)),
+        }
     }
 
     fn read(&mut self, into: &mut [u8]) -> Result<(), Failure> {
-        let read = match &mut self.session {
-            Some(session) => read_secured(session, &mut self.stream, into),
-            None => self.stream.read_exact(into),
-        };
-        read.map_err(|error| ended(&error))
+        match &mut self.session {
+            Some(secured) => secured.read(&mut self.stream, into).map_err(|error| secured.failure(&error)),
+            None => self.stream.read_exact(into).map_err(|error| ended(&error)),
+        }
     }
 
     /// Sends a message.
@@ -185,7 +241,7 @@ impl Patient {
         let deadline = Instant::now() + self.patience;
         loop {
             match read(&self.stream) {
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                Err(error) if is_timeout(&error) => {
                     if interrupt::is_asked() {
                         return Err(io::Error::other(ToldToEnd));
                     }
@@ -220,30 +276,56 @@ impl Write for Patient {
 #[error("interrupted")]
 struct ToldToEnd;
 
-fn write_secured(session: &mut Connection, stream: &mut Patient, bytes: &[u8]) -> io::Result<()> {
-    session.writer().write_all(bytes)?;
-    while session.wants_write() {
-        session.write_tls(stream)?;
-    }
-    Ok(())
-}
-
-fn read_secured(session: &mut Connection, stream: &mut Patient, into: &mut [u8]) -> io::Result<()> {
-    let mut filled = 0;
-    while filled < into.len() {
-        match session.reader().read(&mut into[filled..]) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(len) => filled += len,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                if session.read_tls(stream)? == 0 {
-                    return Err(io::ErrorKind::UnexpectedEof.into());
+impl Secured {
+    fn write(&mut self, stream: &mut Patient, bytes: &[u8]) -> io::Result<()> {
+        self.session.writer().write_all(bytes)?;
+        while self.session.wants_write() {
+            if let Err(error) = self.session.write_tls(stream) {
+                // A side that has closed the connection may have sent an alert before, which is
+                // closer to the cause.
+                if !is_timeout(&error) && self.session.read_tls(stream).is_ok() {
+                    self.session.process_new_packets().map_err(io::Error::other)?;
                 }
-                session.process_new_packets().map_err(io::Error::other)?;
+                return Err(error);
             }
-            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, stream: &mut Patient, into: &mut [u8]) -> io::Result<()> {
+        let mut filled = 0;
+        while filled < into.len() {
+            match self.session.reader().read(&mut into[filled..]) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(len) => filled += len,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if self.session.read_tls(stream)? == 0 {
+                        return Err(io::ErrorKind::UnexpectedEof.into());
+                    }
+                    self.session.process_new_packets().map_err(io::Error::other)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the failure of a read or write. In TLS 1.3 the server checks the client when the
+    /// client's handshake is complete, so this may be where the client learns that it is refused.
+    fn failure(&self, error: &io::Error) -> Failure {
+        match tls_error(error) {
+            Some(reason) => refused(&self.session, reason, self.other),
+            None => ended(error),
         }
     }
-    Ok(())
+}
+
+fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref().and_then(|inner| inner.downcast_ref())
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
 /// The kind of the other side.
@@ -261,9 +343,8 @@ fn check_head(head: &[u8; HEAD_LEN], other: Other) -> Result<(), Failure> {
     };
     if magic[0] == TLS_HANDSHAKE {
         let error = format!("{it} uses TLS, and this side does not");
-        return Err(
-            Failure::new(Exit::PeerLost, error).fix("start both sides with --tls FOLDER, or both without it")
-        );
+        return Err(Failure::new(Exit::PeerLost, error)
+            .fix(format!("start this side with TLS, too: --secret-file {SECRET_FILE} or --tls FOLDER")));
     }
     if magic == ENGINE_MAGIC {
         let error = format!("{it} uses the farreach library, not the command");
@@ -307,27 +388,33 @@ fn ended(error: &io::Error) -> Failure {
     }
 }
 
-/// Returns why the TLS handshake failed.
-fn distrusted(error: &io::Error, other: Other) -> Failure {
-    let (this, that) = match other {
-        Other::Server => {
-            ("the server", "omit --tls here, or start the server with it:\nfarreach serve --tls FOLDER")
-        }
-        Other::Client => (
-            "the client",
-            "start the client with --tls FOLDER and a certificate signed by this side's ca.pem",
-        ),
+/// Returns the failure of a client with TLS whose server has none.
+fn without_tls(security: &Security) -> Failure {
+    let flags = security.shown_flags();
+    Failure::new(Exit::PeerLost, "the server does not use TLS")
+        .cause("its first bytes are not TLS")
+        .fix(format!("start the server with TLS, too:\nfarreach serve {flags}"))
+}
+
+/// Returns why one side refuses the other one.
+fn refused(session: &TlsSession, reason: &rustls::Error, other: Other) -> Failure {
+    let other = match other {
+        Other::Server => "the server",
+        Other::Client => "the client",
     };
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    match inner {
-        Some(rustls::Error::InvalidMessage(_)) => {
-            Failure::new(Exit::PeerLost, format!("{this} does not use TLS")).cause("its first bytes are not TLS").fix(that)
+    let explained = session.explain(reason);
+    let fix = match reason {
+        rustls::Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => {
+            "give a PEER that is in the certificate, or the name in it with --tls-name:\n\
+              farreach COMMAND PEER --tls FOLDER --tls-name NAME"
         }
-        Some(reason) => Failure::new(Exit::PeerLost, format!("TLS handshake failed: the certificate of {this} or of this side was refused"))
-            .cause(reason.to_string())
-            .fix("use certificates that the other side's ca.pem has signed; the server's must contain the host as typed, or the name given with --tls-name"),
-        None => ended(error),
-    }
+        _ => explained.fix(),
+    };
+    Failure::new(Exit::PeerLost, format!("the TLS handshake with {other} failed"))
+        .cause(explained.cause())
+        .fix(fix)
 }
 
 fn garbled(cause: String) -> Failure {

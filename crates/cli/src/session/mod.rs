@@ -23,7 +23,7 @@ mod channel;
 mod client;
 mod handshake;
 mod host;
-mod tls;
+mod security;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -39,7 +39,7 @@ pub(crate) use channel::{Channel, Received, SOON, patience};
 pub(crate) use client::{MESSAGE_MAX, MESSAGES, Rules, Session, call, meet, of_the_server};
 pub(crate) use handshake::{Line, Other, handshake, tell_refusal};
 pub(crate) use host::host_name;
-pub(crate) use tls::open as open_tls;
+pub(crate) use security::{SECRET_FILE, Security, SecurityArgs, is_loopback, open_folder, quoted};
 
 /// The first message of an agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]

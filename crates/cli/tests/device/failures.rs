@@ -15,7 +15,7 @@ use crate::support::client::{Client, assert_failed};
 use crate::support::faults::{ClosedNodes, DeletedLinks};
 use crate::support::host::Host;
 use crate::support::run::{Ended, FARREACH};
-use crate::support::server::Server;
+use crate::support::server::{SECRET, Server};
 
 /// An emulated host starts a process in seconds. The limit itself is that of the tests elsewhere, and this much beside.
 const TOLD_WITHIN: Duration = Duration::from_secs(40);
@@ -65,8 +65,17 @@ mod one_guest {
     fn memory_that_may_not_be_locked_is_told_in_bytes_with_the_fix_for_each_place() {
         let server = Server::start_far(&[]);
         let limited = "ulimit -l 64 && exec setpriv --bounding-set -ipc_lock --inh-caps -ipc_lock \"$@\"";
-        let mut client =
-            Host::HERE.command(&["sh", "-c", limited, "sh", FARREACH, "ping", &server.address()]);
+        let mut client = Host::HERE.command(&[
+            "sh",
+            "-c",
+            limited,
+            "sh",
+            "env",
+            SECRET,
+            FARREACH,
+            "ping",
+            &server.address(),
+        ]);
         let words = [
             "bytes cannot be locked in memory",
             "this process may lock 65536 bytes of memory (ulimit -l) and has no CAP_IPC_LOCK",

@@ -1,14 +1,12 @@
 //! What a client says where it finds no server, or something that is none: wherever it may run, with no library at all.
 
-use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
-
+use super::without_libraries;
 use crate::support::client::{Client, TOLD_WITHIN, assert_failed, assert_fails, assert_fails_as_json};
 use crate::support::run::{FARREACH, end_of};
 
@@ -216,32 +214,21 @@ fn wrong_usage_ends_with_2_and_says_what_would_do() {
     }
 }
 
-/// A folder that the dynamic linker searches first, with files that are no libraries.
-fn without_libraries() -> TempDir {
-    let folder = TempDir::new().expect("a temporary folder");
-    for soname in ["libibverbs.so.1", "libfabric.so.1"] {
-        fs::write(folder.path().join(soname), "no library\n".repeat(100)).expect("a file of our own");
-    }
-    folder
-}
-
 #[test]
 fn a_server_without_any_library_says_what_to_install() {
-    let folder = without_libraries();
     let mut serve = Command::new(FARREACH);
-    serve.args(["serve", "-p", "0"]).env("LD_LIBRARY_PATH", folder.path());
+    serve.args(["serve", "-p", "0", "-l", "127.0.0.1"]).env("LD_LIBRARY_PATH", without_libraries());
     assert_fails(&mut serve, 3, &["this host has no rail to offer", "libfabric.so.1", "libfabric1"]);
 }
 
 /// A reader who has gone is no error, and makes none good: `| true` has seen nothing of it.
 #[test]
 fn a_failure_stays_one_where_nobody_reads() {
-    let folder = without_libraries();
     for words in [&["devices"][..], &["devices", "--json"], &["devices", "-d", "nonsense"]] {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
         let mut devices = Command::new(FARREACH);
-        devices.args(words).env("LD_LIBRARY_PATH", folder.path());
+        devices.args(words).env("LD_LIBRARY_PATH", without_libraries());
         let status = devices.stdout(writer).status().expect("it starts");
         assert_eq!(status.code(), Some(3), "{words:?}");
     }
@@ -252,9 +239,8 @@ fn a_port_is_in_use() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("it listens");
     let listening = TcpListener::bind(taken).expect("it was free just now");
     let port = taken.port().to_string();
-    let folder = without_libraries();
     let mut serve = Command::new(FARREACH);
-    serve.args(["serve", "-l", "127.0.0.1", "-p", &port]).env("LD_LIBRARY_PATH", folder.path());
+    serve.args(["serve", "-l", "127.0.0.1", "-p", &port]).env("LD_LIBRARY_PATH", without_libraries());
     // A port is looked at before the rails are, which take their time.
     assert_fails(
         &mut serve,

@@ -19,19 +19,39 @@ fn help(words: &[&str]) -> String {
     ended.stdout
 }
 
-/// The subcommands as the help of the command itself lists them. `help` is clap's own.
+/// The subcommands as the help lists them, and theirs: `ping`, `tls`, `tls init`. `help` is clap's own.
 fn subcommands() -> Vec<String> {
-    let help = help(&[]);
+    let names: Vec<String> = listed(&help(&[]))
+        .into_iter()
+        .flat_map(|name| {
+            let nested =
+                listed(&help(&[&name])).into_iter().map(|nested| format!("{name} {nested}")).collect();
+            [vec![name.clone()], nested].concat()
+        })
+        .collect();
+    assert!(names.len() > 5, "{names:?}");
+    names
+}
+
+/// The commands that a help lists, if it does.
+fn listed(help: &str) -> Vec<String> {
     let list = help.split("Commands:\n").nth(1).and_then(|rest| rest.split("\n\n").next());
-    let names: Vec<String> = list
-        .expect("a list of commands")
+    list.unwrap_or_default()
         .lines()
         .filter_map(|line| line.strip_prefix("  ")?.split(' ').next())
         .filter(|name| !name.is_empty() && *name != "help")
         .map(str::to_owned)
-        .collect();
-    assert!(names.len() > 5, "{names:?}");
-    names
+        .collect()
+}
+
+/// The words of a subcommand.
+fn words(name: &str) -> Vec<&str> {
+    name.split(' ').collect()
+}
+
+/// The name of its file and of its page.
+fn joined(name: &str) -> String {
+    name.replace(' ', "-")
 }
 
 fn folder() -> PathBuf {
@@ -58,13 +78,14 @@ fn assert_is_what_it_was(name: &str, now: &str) {
 fn help_is_what_it_was() {
     assert_is_what_it_was("farreach", &help(&[]));
     for name in subcommands() {
-        assert_is_what_it_was(&name, &help(&[&name]));
+        assert_is_what_it_was(&joined(&name), &help(&words(&name)));
     }
 }
 
 #[test]
 fn no_help_is_of_a_subcommand_that_is_gone() {
-    let mut expected: Vec<String> = subcommands().iter().map(|name| format!("{name}.txt")).collect();
+    let mut expected: Vec<String> =
+        subcommands().iter().map(|name| format!("{}.txt", joined(name))).collect();
     expected.push("farreach.txt".to_owned());
     expected.sort_unstable();
     let entries = fs::read_dir(folder()).expect("the folder is there");
@@ -79,7 +100,7 @@ fn no_help_is_of_a_subcommand_that_is_gone() {
 fn examples_are_understood() {
     let mut count = 0;
     for name in subcommands() {
-        let help = help(&[&name]);
+        let help = help(&words(&name));
         let prefix = format!("  farreach {name}");
         let examples = help.split("Examples:\n").nth(1).unwrap_or_default();
         for line in examples.lines().filter(|line| line.starts_with(&prefix)) {
@@ -107,16 +128,18 @@ fn the_manual_has_every_page_and_each_its_sections() {
     assert_eq!(fs::read_dir(folder.path()).expect("the folder is there").count(), names.len());
     for name in names {
         let (words, page) = match name.as_str() {
-            "" => (vec!["man"], "farreach".to_owned()),
-            name => (vec!["man", name], format!("farreach-{name}")),
+            "" => (vec!["man".to_owned()], "farreach".to_owned()),
+            name => (vec!["man".to_owned(), joined(name)], format!("farreach-{}", joined(name))),
         };
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let text = fs::read_to_string(folder.path().join(format!("{page}.1"))).expect("a page");
         assert_eq!(farreach(&words).stdout, text);
         let of_all =
             [&format!(".TH {page} 1 "), ".SH NAME\n", ".SH SYNOPSIS\n", ".SH DESCRIPTION\n", ".SH OPTIONS\n"];
         let of_tests =
             [".SH \"FOR ALL TESTS\"\n", ".SH EXAMPLES\n", ".SH \"EXIT STATUS\"\n", ".SH \"SEE ALSO\"\n"];
-        let is_test = farreach(&[&name, "--help"]).stdout.contains("<PEER>");
+        let typed: Vec<&str> = name.split(' ').filter(|word| !word.is_empty()).collect();
+        let is_test = farreach(&[&typed[..], &["--help"]].concat()).stdout.contains("<PEER>");
         for section in of_all.iter().chain(of_tests.iter().filter(|_| is_test)) {
             assert!(text.contains(section), "{page} has no {section:?}:\n{text}");
         }

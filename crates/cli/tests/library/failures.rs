@@ -32,7 +32,7 @@ fn clients(server: &mut Server) -> Vec<Client> {
 
 fn serve(words: &[&str]) -> Command {
     let mut serve = Command::new(FARREACH);
-    serve.args(["serve", "-p", "0"]).args(words);
+    serve.args(["serve", "-p", "0", "-l", "127.0.0.1"]).args(words);
     serve
 }
 

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::host::Host;
 use super::run::{Ended, FARREACH};
+use super::server::SECRET;
 
 /// The devices' nodes, closed to everyone but root.
 #[derive(Debug)]
@@ -43,7 +44,8 @@ impl ClosedNodes {
     /// Runs the command as the user who owns nothing.
     pub(crate) fn as_nobody(&self, words: &[&str]) -> Ended {
         let copy = self.copy.to_str().expect("a path of our own");
-        let nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", copy];
+        let nobody =
+            ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "env", SECRET, copy];
         Host::HERE.run(&[&nobody, words].concat())
     }
 }

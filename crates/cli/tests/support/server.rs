@@ -31,12 +31,25 @@ enum Place {
     Host(Host),
 }
 
+/// What both sides in a guest have: they are on different hosts, or could be. The environment has it, because a host of its own
+/// has none of this test's files.
+pub(crate) const SECRET: &str =
+    "FARREACH_SECRET=5f1d7a9c03e2b846d1f0a37c9be4582610cc47e39a5d8b71f2640e9d3ab8c75e";
+
 impl Place {
+    /// What comes before the command under test there.
+    fn lead(self) -> &'static [&'static str] {
+        match self {
+            Self::Here => &[],
+            Self::Host(_) => &["env", SECRET],
+        }
+    }
+
     fn command(self, words: &[&str]) -> Command {
         match self {
             Self::Here => {
                 let mut command = Command::new(words[0]);
-                command.args(&words[1..]);
+                command.args(&words[1..]).env_remove("FARREACH_SECRET");
                 command
             }
             Self::Host(host) => host.command(words),
@@ -92,8 +105,16 @@ impl Server {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let files = format!("/tmp/farreach-server-{}-{number}", std::process::id());
-        let serve = ["sh", "-c", NOTE_AND_BECOME, "sh", &files, FARREACH, "serve", "-p", "0"];
-        let mut command = place.command(&[&serve, words].concat());
+        let note = ["sh", "-c", NOTE_AND_BECOME, "sh", &files];
+        let serve = [FARREACH, "serve", "-p", "0"];
+        // Beside the test it is for this host only, unless the test says otherwise.
+        let is_chosen =
+            words.iter().any(|word| ["-l", "--insecure", "--secret-file", "--tls"].contains(word));
+        let listen: &[&str] = match place {
+            Place::Here if !is_chosen => &["-l", "127.0.0.1"],
+            _ => &[],
+        };
+        let mut command = place.command(&[&note, place.lead(), &serve, listen, words].concat());
         let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let mut server = Self { place, files, child, port: 0 };
@@ -117,7 +138,7 @@ impl Server {
     /// A client of it, beside the test or on a guest's first host: `farreach COMMAND ADDRESS WORDS…`.
     pub(crate) fn client(&self, command: &str, words: &[&str]) -> Command {
         let (address, place) = (self.address(), self.place_of_clients());
-        place.command(&[&[FARREACH, command, &address], words].concat())
+        place.command(&[place.lead(), &[FARREACH, command, &address], words].concat())
     }
 
     fn place_of_clients(&self) -> Place {

@@ -262,8 +262,10 @@ impl Connection {
         let RecordLayer::Tls(session) = &mut self.record_layer else { return Ok(Progress::Dry) };
         let mut plaintext = session.take_plaintext();
         if plaintext.is_empty() {
-            let Some(end) = session.end() else { return Ok(Progress::More) };
-            return Err(CloseReason::of_session(end, self.peer).unwrap_or_else(|| self.ended()));
+            if !session.has_ended() {
+                return Ok(Progress::More);
+            }
+            return Err(session.failure(self.peer).unwrap_or_else(|| self.ended()));
         }
         let progress = self.take(&plaintext);
         plaintext.clear();

@@ -11,8 +11,6 @@
 //! Every call has a limit: of frames per poll, of frames per connection, and of bytes queued for a
 //! peer that does not read.
 
-#[cfg(feature = "tls")]
-mod certificate_error;
 mod connection;
 mod event;
 mod frame_budget;

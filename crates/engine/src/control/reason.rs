@@ -163,11 +163,11 @@ impl CloseReason {
             }
             Self::Closed { .. } => "check that the peer's host and the network path to it are up".to_owned(),
             Self::TlsNotHere { .. } => {
-                "configure TLS on this engine too (`Settings::tls`), or on neither side".to_owned()
+                "configure TLS on this engine too: `Settings::secret` if the peer has a secret, otherwise `Settings::tls`".to_owned()
             }
             #[cfg(feature = "tls")]
             Self::TlsNotThere { .. } => {
-                "configure TLS on the peer's engine too (`Settings::tls`), or on neither side".to_owned()
+                "configure TLS on the peer's engine too: `Settings::secret` if this side has a secret, otherwise `Settings::tls`".to_owned()
             }
             #[cfg(feature = "tls")]
             Self::Tls { fix, .. } => fix.clone(),

@@ -1,13 +1,19 @@
 //! A TLS session of one connection: bytes in and bytes out, without a socket.
 
 use std::io::{Read, Write};
+use std::net::SocketAddr;
 
-use rustls::{Connection, Error};
+use rustls::{Connection, Error, InvalidMessage};
+
+use super::reason::CloseReason;
+use crate::tls::{SessionContext, TlsSession};
 
 /// One side of a TLS session. Its handshake is done, in progress or not begun.
 #[derive(Debug)]
 pub(crate) struct Session {
     connection: Connection,
+    /// What explains a failure.
+    context: SessionContext,
     /// Decrypted bytes that were not taken yet.
     plaintext: Vec<u8>,
     end: Option<SessionEnd>,
@@ -15,7 +21,7 @@ pub(crate) struct Session {
 
 /// How a session has ended.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum SessionEnd {
+enum SessionEnd {
     /// The peer sent `close_notify`.
     Ended,
     Failed {
@@ -26,12 +32,12 @@ pub(super) enum SessionEnd {
 }
 
 impl Session {
-    /// Wraps a connection, which may have received data already.
-    pub(crate) fn new(connection: impl Into<Connection>) -> Self {
-        let mut connection = connection.into();
+    /// Wraps a session, which may have received data already.
+    pub(crate) fn new(session: impl Into<TlsSession>) -> Self {
+        let (mut connection, context) = session.into().into_parts();
         // The sender limits what is queued (`QUEUED_MAX`), so rustls need not.
         connection.set_buffer_limit(None);
-        let mut session = Self { connection, plaintext: Vec::new(), end: None };
+        let mut session = Self { connection, context, plaintext: Vec::new(), end: None };
         session.decrypt();
         session
     }
@@ -103,9 +109,20 @@ impl Session {
         self.plaintext = room;
     }
 
-    /// Returns how the session has ended, if it has. Bytes decrypted before must be taken first.
-    pub(super) fn end(&self) -> Option<&SessionEnd> {
-        self.end.as_ref()
+    /// Returns whether the session has ended. Bytes decrypted before must be taken first.
+    pub(super) fn has_ended(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// Returns why the session has failed, with this peer. `None` if it has ended in order.
+    pub(super) fn failure(&self, peer: SocketAddr) -> Option<CloseReason> {
+        let Some(SessionEnd::Failed { error, is_early }) = &self.end else { return None };
+        // The first byte is of no TLS record type, so the peer sends plaintext.
+        if *is_early && matches!(error, Error::InvalidMessage(InvalidMessage::InvalidContentType)) {
+            return Some(CloseReason::TlsNotThere { peer });
+        }
+        let (cause, fix) = self.context.explain(error);
+        Some(CloseReason::Tls { peer, cause, fix })
     }
 
     pub(super) fn has_something_left(&self) -> bool {

@@ -6,6 +6,8 @@ use std::net::{SocketAddr, TcpStream};
 use super::RecordLayer;
 #[cfg(feature = "tls")]
 use super::Session;
+#[cfg(feature = "tls")]
+use crate::tls::TlsSession;
 
 /// A connection that the caller has established, for
 /// [`Engine::connect_over`](crate::Engine::connect_over) and
@@ -38,7 +40,7 @@ impl ControlStream {
     ///
     /// The session alone decides which certificates are trusted;
     /// [`Settings::tls`](crate::Settings::tls) has no effect on it. [`Tls`](crate::Tls) creates
-    /// sessions in which both sides show a certificate.
+    /// sessions in which both sides show a certificate, or that they have the same secret.
     ///
     /// ```no_run
     /// use std::io::{Read, Write};
@@ -50,7 +52,7 @@ impl ControlStream {
     /// let tls = Tls::from_files(TlsParts { certificate: "here.pem", key: "here.key", roots: "roots.pem" })?;
     /// let mut stream = TcpStream::connect("storage-7:18520")?;
     /// let mut session = tls.connecting("storage-7")?;
-    /// let mut talk = farreach::rustls::Stream::new(&mut session, &mut stream);
+    /// let mut talk = farreach::rustls::Stream::new(&mut *session, &mut stream);
     /// talk.write_all(b"two rails, please\n")?;
     /// talk.read_exact(&mut [0; b"yes\n".len()])?;
     /// let engine = Engine::new()?;
@@ -60,20 +62,19 @@ impl ControlStream {
     /// # }
     /// ```
     #[cfg(feature = "tls")]
-    pub fn tls(stream: TcpStream, session: impl Into<rustls::Connection>) -> Self {
+    pub fn tls(stream: TcpStream, session: impl Into<TlsSession>) -> Self {
         let session = Session::new(session);
         Self { stream, record_layer: RecordLayer::Tls(Box::new(session)) }
     }
 
     /// Returns whether the stream has no TLS session.
-    #[cfg(feature = "tls")]
     pub(crate) fn is_plain(&self) -> bool {
         self.record_layer.is_plain()
     }
 
     /// Puts a TLS session on the stream.
     #[cfg(feature = "tls")]
-    pub(crate) fn over(self, session: impl Into<rustls::Connection>) -> Self {
+    pub(crate) fn over(self, session: impl Into<TlsSession>) -> Self {
         Self::tls(self.stream, session)
     }
 

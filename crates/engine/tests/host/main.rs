@@ -1,4 +1,5 @@
 //! Tests of engines over simulated cards, which need no RDMA library or device.
+#![allow(clippy::print_stderr, reason = "what is skipped is told with its reason")]
 
 #[cfg(feature = "tls")]
 #[path = "../secure/mod.rs"]
@@ -6,6 +7,7 @@ mod secure;
 #[path = "../suite/mod.rs"]
 mod suite;
 
+mod clear_text;
 mod over_simulation;
 #[cfg(feature = "tls")]
 mod tls;

@@ -163,14 +163,14 @@ fn a_session_that_both_have_talked_in_becomes_a_peer() {
     let (a, b) = (engine(&network, named("a")), engine(&network, named("b")));
     let answering = thread::spawn(move || {
         let mut session = there.accepting().unwrap();
-        let mut exchange = rustls::Stream::new(&mut session, &mut other);
+        let mut exchange = rustls::Stream::new(&mut *session, &mut other);
         let mut wish = [0; 9];
         exchange.read_exact(&mut wish).unwrap();
         exchange.write_all(b"two").unwrap();
         b.accept_over(ControlStream::tls(other, session)).unwrap().wait(SOON).unwrap()
     });
     let mut session = here.connecting("127.0.0.1").unwrap();
-    let mut wishing = rustls::Stream::new(&mut session, &mut one);
+    let mut wishing = rustls::Stream::new(&mut *session, &mut one);
     wishing.write_all(b"how many?").unwrap();
     wishing.read_exact(&mut [0; 3]).unwrap();
     let a_to_b = a.connect_over(ControlStream::tls(one, session)).unwrap().wait(SOON).unwrap();
@@ -188,6 +188,59 @@ fn a_peer_that_never_answers_ends_the_wait() {
     let error = caller.connect(silent.local_addr().unwrap()).unwrap().wait(A_WHILE).unwrap_err();
     assert!(begun.elapsed() < Duration::from_secs(5));
     assert!(error.to_string().contains("no answer within"), "{error}");
+}
+
+const SECRET: &str = "5f1d7a9c03e2b846d1f0a37c9be4582610cc47e39a5d8b71f2640e9d3ab8c75e";
+
+#[test]
+fn engines_with_one_secret_are_peers_and_others_are_not() {
+    let network = network();
+    let of = |name, digits: &str| engine(&network, named(name).secret(digits.parse().unwrap()));
+    let (called, friend) = (of("called", SECRET), of("friend", SECRET));
+    let address = called.listen("127.0.0.1:0").unwrap();
+    let friend_to_called = friend.connect(address).unwrap().wait(SOON).unwrap();
+    exchange(&friend_to_called, &called.accept().wait(SOON).unwrap());
+    let stranger = of("stranger", &SECRET.chars().rev().collect::<String>());
+    let error = stranger.connect(address).unwrap().wait(SOON).unwrap_err();
+    says(&error, "the two sides have different secrets", "the same secret");
+    says(
+        &called.accept().wait(A_WHILE).unwrap_err(),
+        "the two sides have different secrets",
+        "the same secret",
+    );
+    // By a stream of the program, too.
+    let (one, other) = streams();
+    let (mut accepting, mut connecting) =
+        (called.accept_over(other).unwrap(), friend.connect_over(one).unwrap());
+    exchange(&connecting.wait(SOON).unwrap(), &accepting.wait(SOON).unwrap());
+}
+
+/// Over TLS, every address may be used, and nothing is warned of.
+#[test]
+fn an_engine_with_a_secret_listens_anywhere() {
+    let network = network();
+    let settings = || named("anywhere").secret(SECRET.parse().unwrap());
+    let called = engine(&network, settings().listen("0.0.0.0:0".parse().unwrap()));
+    let address = called.listen("0.0.0.0:0").unwrap();
+    let caller = engine(&network, settings());
+    let peer = caller.connect(("127.0.0.1", address.port())).unwrap().wait(SOON).unwrap();
+    exchange(&peer, &called.accept().wait(SOON).unwrap());
+    assert_eq!((called.warnings(), caller.warnings()), (vec![], vec![]));
+}
+
+#[test]
+fn an_engine_warns_of_its_certificate() {
+    let authority = Authority::new("the house");
+    let shown = authority.certify_for_days(&["127.0.0.1"], 7);
+    let tls = Tls::from_pem(TlsParts {
+        certificate: shown.certificate.as_str(),
+        key: &shown.key,
+        roots: authority.root(),
+    });
+    let warnings = engine(&network(), named("old").tls(tls.unwrap())).warnings();
+    assert_eq!(warnings.len(), 1);
+    assert_eq!(warnings[0].kind(), farreach::WarningKind::Certificate);
+    assert!(warnings[0].to_string().contains("expires on 20"), "{}", warnings[0]);
 }
 
 #[test]

@@ -29,11 +29,11 @@ use self::text::Style;
 use crate::args::ClientArgs;
 use crate::exit::{Exit, Failure};
 use crate::rails::{self, RailArgs};
-use crate::session::{PeerAddress, Wait};
+use crate::session::{PeerAddress, SecurityArgs, Wait};
 use crate::show::paint::Paint;
 use crate::terminal;
 
-pub(crate) use self::pair::{Task, answer, serve};
+pub(crate) use self::pair::{Task, answer, refuse, serve};
 
 // The checks of packet filters assume the default port of the server.
 const _: () = assert!(PeerAddress::DEFAULT_PORT == CONTROL_PORT);
@@ -58,8 +58,13 @@ pub(crate) struct DoctorArgs {
     #[arg(short, long, value_name = "PORT", default_value_t = PeerAddress::DEFAULT_PORT)]
     port: u16,
 
-    /// Connect over TLS; FOLDER contains cert.pem, key.pem and ca.pem
-    #[arg(long, value_name = "FOLDER", requires = "peer")]
+    /// Connect over TLS with the server's secret, from FILE; by default that in FARREACH_SECRET, if it is set.
+    /// A peer on another host is examined over TLS only
+    #[arg(long, value_name = "FILE", requires = "peer")]
+    secret_file: Option<PathBuf>,
+
+    /// Connect over TLS with certificates; FOLDER contains cert.pem, key.pem and ca.pem
+    #[arg(long, value_name = "FOLDER", requires = "peer", conflicts_with = "secret_file")]
     tls: Option<PathBuf>,
 
     /// Name in the server's certificate, if it is not PEER
@@ -94,9 +99,10 @@ pub(crate) struct DoctorArgs {
 const EXAMPLES: &str = "\
 Examples:
   farreach doctor                     examine this host
-  farreach doctor storage-7           examine both hosts, and try their rails
   farreach doctor --dump rack7.json   save what was read,
   farreach doctor --from rack7.json   and diagnose it on another host
+  farreach doctor storage-7 --secret-file farreach.secret
+                                      examine both hosts, and try their rails
 
 Exit code:
   0  nothing failed
@@ -112,8 +118,10 @@ impl DoctorArgs {
             rails: RailArgs { devices: self.devices.clone(), gid_index: self.gid_index, require_rdma: false },
             port: self.port,
             wait: Wait::Adaptive,
-            tls: self.tls.clone(),
+            security: SecurityArgs { secret_file: self.secret_file.clone(), tls: self.tls.clone() },
             tls_name: self.tls_name.clone(),
+            // An inventory of a host is not given in clear text.
+            insecure: false,
             json: self.json,
             verbose: self.verbose,
         }

@@ -3,7 +3,6 @@
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::agent::WITHOUT_ORDER;
 use crate::cmd::THIS_PROGRAM;
 use crate::exit::Exit;
+use crate::session::Security;
 use crate::terminal;
 
 /// How long agents may take to disconnect from their clients.
@@ -22,7 +22,7 @@ const GOODBYE: Duration = Duration::from_secs(3);
 pub(super) struct Agents {
     rails: Vec<String>,
     gid_index: Option<u32>,
-    tls: Option<PathBuf>,
+    security: Security,
     running: Vec<(Child, SocketAddr)>,
     /// When the last agent was started.
     started: Option<Instant>,
@@ -32,8 +32,8 @@ pub(super) struct Agents {
 const NEW: Duration = Duration::from_millis(500);
 
 impl Agents {
-    pub(super) fn new(rails: Vec<String>, gid_index: Option<u32>, tls: Option<PathBuf>) -> Self {
-        Self { rails, gid_index, tls, running: Vec::new(), started: None }
+    pub(super) fn new(rails: Vec<String>, gid_index: Option<u32>, security: Security) -> Self {
+        Self { rails, gid_index, security, running: Vec::new(), started: None }
     }
 
     pub(super) fn count(&self) -> usize {
@@ -53,9 +53,7 @@ impl Agents {
         if let Some(index) = self.gid_index {
             command.arg("--gid-index").arg(index.to_string());
         }
-        if let Some(folder) = &self.tls {
-            command.arg("--tls").arg(folder);
-        }
+        command.args(self.security.flags());
         // Ctrl-C in a terminal reaches the whole process group. The server signals its agents
         // itself, once.
         command.process_group(0);

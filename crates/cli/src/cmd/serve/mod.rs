@@ -8,7 +8,6 @@ mod refusal;
 mod scout;
 
 use std::net::{AddrParseError, IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
-use std::path::PathBuf;
 use std::str::FromStr;
 use std::thread;
 use std::time::Duration;
@@ -18,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::exit::{Exit, Failure};
 use crate::rails::{Found, RailArgs};
-use crate::session::{PeerAddress, open_tls};
+use crate::session::{PeerAddress, Security, SecurityArgs};
 use crate::{interrupt, terminal};
 
 use agents::Agents;
@@ -41,10 +40,13 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     rails: RailArgs,
 
-    /// Accept TLS clients only, with certificates signed by ca.pem; FOLDER has cert.pem, key.pem and ca.pem. The
-    /// transferred data is not encrypted
-    #[arg(long, value_name = "FOLDER")]
-    tls: Option<PathBuf>,
+    #[command(flatten)]
+    security: SecurityArgs,
+
+    /// Serve clients on other hosts without TLS. Anyone who reaches the port can run tests on this host. Only for
+    /// networks that you trust
+    #[arg(long, conflicts_with_all = ["tls", "secret_file"])]
+    insecure: bool,
 
     /// Serve one client, then exit: with 0 if its test succeeded, else with 1. Connections that start no test do not count
     #[arg(long)]
@@ -57,28 +59,33 @@ pub(crate) struct ServeArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  farreach serve                    on all addresses, with all rails
-  farreach serve -d mlx5_0,mlx5_1   with these cards only
-  farreach serve --once -p 0        one client, on a free port
+  farreach serve --secret-file farreach.secret   on all addresses, all rails
+  farreach serve --tls farreach-tls -d mlx5_0    with certificates, one card
+  farreach serve --listen 127.0.0.1              clients on this host only
 
-The server takes no test parameters: the client sends them. Ctrl-C or SIGTERM
-stops it.
+The server takes no test parameters: the client sends them. Clients on other
+hosts need TLS: the secret, or a certificate of the CA. farreach secret and
+farreach tls make both. Ctrl-C or SIGTERM stops the server.
 Exit code: 0 stopped by a signal; 1 cannot listen, or with --once the test
-failed; 3 no rail to offer.";
+failed; 2 TLS is needed; 3 no rail to offer.";
 
 /// Serves until a signal ends the process, or with `--once` until its client is served.
 pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     interrupt::watch().context("cannot set up signal handling")?;
     // Errors are reported now, not to the first client. Rails come last, because enumerating them
     // is slow.
-    let listener = listen(args)?;
-    args.tls.as_deref().map(open_tls).transpose()?;
+    let security = Security::of(&args.security, args.insecure);
+    let tls = security.open()?;
+    let listener = listen(args, &security)?;
+    if let Some(tls) = &tls {
+        Security::warn_of_certificate(tls);
+    }
     let rails = scout::send(&args.rails)?;
     let address = listener.local_addr().context("cannot read the address of the listener")?;
     terminal::print(&startup_lines(address, &rails))?;
     let names = rails.into_iter().map(|rail| rail.name).collect();
-    let mut agents = Agents::new(names, args.rails.gid_index, args.tls.clone());
-    let exit = serve(args, &listener, &mut agents)?;
+    let mut agents = Agents::new(names, args.rails.gid_index, security.clone());
+    let exit = serve(args, &listener, &mut agents, security)?;
     // No client can connect while the last agents end.
     drop(listener);
     agents.end();
@@ -103,21 +110,22 @@ impl FromStr for ListenAddress {
     }
 }
 
-fn listen(args: &ServeArgs) -> Result<TcpListener, Failure> {
+fn listen(args: &ServeArgs, security: &Security) -> Result<TcpListener, Failure> {
     let port = args.listen.and_then(|address| address.port).unwrap_or(args.port);
     let addresses: Vec<SocketAddr> = match args.listen {
         Some(address) => vec![(address.ip, port).into()],
         // The first address serves both families, if the kernel has IPv6.
         None => vec![(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()],
     };
+    let place = args
+        .listen
+        .map_or_else(|| format!("port {port}"), |address| SocketAddr::new(address.ip, port).to_string());
+    security.check_listener(addresses[0].ip(), &place, args.listen.is_some())?;
     let listener = TcpListener::bind(&addresses[..]).and_then(|listener| {
         listener.set_nonblocking(true)?;
         Ok(listener)
     });
     listener.map_err(|error| {
-        let place = args
-            .listen
-            .map_or_else(|| format!("port {port}"), |address| SocketAddr::new(address.ip, port).to_string());
         let failure = Failure::new(Exit::Failed, format!("cannot listen on {place}")).cause(error.to_string());
         match error.kind() {
             std::io::ErrorKind::AddrInUse => failure.fix(format!(
@@ -147,8 +155,8 @@ fn startup_lines(address: SocketAddr, rails: &[Found]) -> String {
 }
 
 /// Accepts clients. Returns the exit code.
-fn serve(args: &ServeArgs, listener: &TcpListener, agents: &mut Agents) -> Result<Exit> {
-    let refusals = Refusals::new(args.tls.clone(), args.once);
+fn serve(args: &ServeArgs, listener: &TcpListener, agents: &mut Agents, security: Security) -> Result<Exit> {
+    let refusals = Refusals::new(security, args.once);
     loop {
         if interrupt::is_asked() {
             return Ok(Exit::Ok);

@@ -34,6 +34,19 @@ pub(crate) fn answer(line: &mut Line, task: &Task, rails: &[String], gid_index: 
     Ok(())
 }
 
+/// Sends a client the reason why it is not served, as the answer to its task.
+pub(crate) fn refuse(line: &mut Line, task: &Task, refusal: &Failure) -> Result<()> {
+    match task {
+        Task::Look => {
+            line.send(&Looking)?;
+            line.send(&Err::<HostTold, _>(refusal))?;
+        }
+        Task::Cards { .. } => line.send(&Err::<CardTold, _>(refusal))?,
+        Task::Engine => line.send(&Err::<(), _>(refusal))?,
+    }
+    Ok(())
+}
+
 /// Opens a card that the server offers. The server may be restricted to some of its cards.
 fn open(name: &str, rails: &[String], gid_index: Option<u32>) -> Result<Probe, Failure> {
     if !rails.iter().any(|rail| rail == name) {

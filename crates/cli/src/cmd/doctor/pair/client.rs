@@ -44,7 +44,7 @@ pub(crate) fn look(args: &ClientArgs) -> Result<PairPack> {
     let name = &welcome.host;
     let peer = if *name == host_name() { args.peer.host().to_owned() } else { name.clone() };
     progress.tick(format!("examining this host and {peer}"));
-    let control = begin(args, &mut line)?;
+    let control = begin(&mut line)?;
     // Both hosts collect at the same time.
     let here = collect::host(&Processes::FOR_A_PAIR);
     let told: Result<HostTold, Failure> = line.recv_long(PACK_BYTES_MAX, LOOK_PATIENCE)?;
@@ -73,7 +73,7 @@ pub(crate) fn look(args: &ClientArgs) -> Result<PairPack> {
 }
 
 /// Starts the collection on the peer, and describes the control connection.
-fn begin(args: &ClientArgs, line: &mut Line) -> Result<Control> {
+fn begin(line: &mut Line) -> Result<Control> {
     let order = engine::order(Wish::default(), Task::Look);
     let began = Instant::now();
     line.send(&order)?;
@@ -85,7 +85,7 @@ fn begin(args: &ClientArgs, line: &mut Line) -> Result<Control> {
     };
     let stream = line.stream();
     let mut control = Control::new(told(stream.local_addr())?, told(stream.peer_addr())?, round_trip);
-    control.is_tls = args.tls.is_some();
+    control.is_tls = line.is_tls();
     Ok(control)
 }
 

@@ -15,7 +15,7 @@ fn streams() -> (TcpStream, TcpStream) {
     (one, listener.accept().unwrap().0)
 }
 
-fn adopt(side: &mut Side, stream: TcpStream, session: impl Into<rustls::Connection>) -> ConnectionId {
+fn adopt(side: &mut Side, stream: TcpStream, session: impl Into<TlsSession>) -> ConnectionId {
     let peer = stream.peer_addr().unwrap();
     side.control.adopt(ControlStream::tls(stream, session), peer).unwrap()
 }
@@ -41,14 +41,14 @@ fn what_a_session_has_decrypted_is_not_lost() {
     encode(&message, &mut said).unwrap();
     let exchanger = thread::spawn(move || {
         let mut session = here.connecting("127.0.0.1").unwrap();
-        let mut exchange = rustls::Stream::new(&mut session, &mut one);
+        let mut exchange = rustls::Stream::new(&mut *session, &mut one);
         exchange.write_all(&said).unwrap();
         let mut answer = [0; 3];
         exchange.read_exact(&mut answer).unwrap();
         (one, session)
     });
     let mut session = there.accepting().unwrap();
-    let mut exchange = rustls::Stream::new(&mut session, &mut other);
+    let mut exchange = rustls::Stream::new(&mut *session, &mut other);
     exchange.read_exact(&mut [0; 9]).unwrap();
     exchange.write_all(b"two").unwrap();
     let (_one, _session) = exchanger.join().unwrap();
@@ -99,7 +99,7 @@ fn what_a_session_has_not_written_is_not_lost() {
     let ((here, there), (mut one, mut other)) = (friends(), streams());
     let listener = thread::spawn(move || {
         let mut session = there.accepting().unwrap();
-        let mut exchange = rustls::Stream::new(&mut session, &mut other);
+        let mut exchange = rustls::Stream::new(&mut *session, &mut other);
         let mut heard = [0; 5];
         exchange.read_exact(&mut heard).unwrap();
         (other, session, heard)

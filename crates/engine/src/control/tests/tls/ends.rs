@@ -92,7 +92,7 @@ fn a_cut_connection_is_told_and_so_is_a_changed_byte() {
         let hand = std::thread::spawn(move || {
             let mut peer = TcpStream::connect(address).unwrap();
             let mut session = here.connecting("127.0.0.1").unwrap();
-            rustls::Stream::new(&mut session, &mut peer).write_all(&preamble()).unwrap();
+            rustls::Stream::new(&mut *session, &mut peer).write_all(&preamble()).unwrap();
             (peer, session)
         });
         let from = called.until_accepted();

@@ -9,7 +9,7 @@ use farreach_testkit::{Authority, Certificate};
 
 use super::*;
 use crate::control::Session;
-use crate::{Tls, TlsParts};
+use crate::{Tls, TlsParts, TlsSession};
 
 /// Settings that show this certificate and trust this authority.
 fn tls(shown: &Certificate, trusted: &Authority) -> Tls {
@@ -28,7 +28,7 @@ fn friends() -> (Tls, Tls) {
     (one, tls(&authority.certify(&["127.0.0.1"]), &authority))
 }
 
-fn record_layer(session: impl Into<rustls::Connection>) -> RecordLayer {
+fn record_layer(session: impl Into<TlsSession>) -> RecordLayer {
     RecordLayer::Tls(Box::new(Session::new(session)))
 }
 
