@@ -6,6 +6,7 @@ mod secure;
 #[path = "../suite/mod.rs"]
 mod suite;
 
+mod budgets;
 mod over_simulation;
 #[cfg(feature = "tls")]
 mod tls;
