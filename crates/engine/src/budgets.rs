@@ -1,26 +1,45 @@
-//! Budgets: how much peers may cause an engine to hold and to do.
+//! Budgets: how much peers and strangers may cause an engine to hold and to do.
 
 use farreach_proto::machine;
 
 use crate::Error;
 
-/// How much peers may ask of an [`Engine`](crate::Engine). Each has a default that
-/// suits an ordinary service.
+/// How much peers and strangers may ask of an [`Engine`](crate::Engine). Each budget has a default
+/// that suits an ordinary service.
 ///
-/// A peer that exceeds a budget is lost, with an error that names the budget. Other peers are not
-/// affected. An engine announces the budgets that a peer has to keep, so a peer of the same release
-/// that reaches one gets an error of its own instead.
+/// A peer that exceeds one of its budgets is lost, with an error that names the budget. Other peers
+/// are not affected. An engine announces the numbers of grants and counters that it accepts, so a
+/// peer of the same release that reaches one gets an error of its own instead.
+///
+/// A stranger that exceeds a budget of [accepted](crate::Engine::accept) connections is refused.
+/// A wait for the next peer that times out returns an error that names the budget.
 ///
 /// ```
 /// use farreach::{Budgets, Settings};
 ///
-/// let settings = Settings::new().budgets(Budgets::new().grants(100_000));
+/// let settings = Settings::new().budgets(Budgets::new().peers(64).grants(100_000));
 /// # drop(settings);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct Budgets {
     pub(crate) of_peer: machine::Budgets,
+    pub(crate) control: ControlBudgets,
+}
+
+/// Budgets of control connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ControlBudgets {
+    pub(crate) peers: u32,
+    pub(crate) peers_per_address: u32,
+    pub(crate) handshakes: u32,
+    pub(crate) handshakes_per_address: u32,
+}
+
+impl Default for ControlBudgets {
+    fn default() -> Self {
+        Self { peers: 4096, peers_per_address: 1024, handshakes: 512, handshakes_per_address: 128 }
+    }
 }
 
 impl Default for Budgets {
@@ -32,7 +51,41 @@ impl Default for Budgets {
 impl Budgets {
     /// Returns the defaults.
     pub fn new() -> Self {
-        Self { of_peer: machine::Budgets::default() }
+        Self { of_peer: machine::Budgets::default(), control: ControlBudgets::default() }
+    }
+
+    /// Sets how many peers may be connected to the addresses on which this engine listens. The
+    /// default is 4,096. Peers that this engine has connected to do not count, and neither do those
+    /// over streams of the program ([`accept_over`](crate::Engine::accept_over)). One beyond is
+    /// refused, and both sides get an error that names this budget.
+    ///
+    /// Each peer takes at least one descriptor: see `ulimit -n`.
+    pub fn peers(mut self, count: u32) -> Self {
+        self.control.peers = count;
+        self
+    }
+
+    /// Sets how many of these peers may have the same IP address. The default is 1,024.
+    pub fn peers_per_address(mut self, count: u32) -> Self {
+        self.control.peers_per_address = count;
+        self
+    }
+
+    /// Sets how many accepted connections may be in their handshake: from their beginning until
+    /// the peer's engine has introduced itself. The default is 512. A connection beyond it ends the
+    /// oldest handshake from the same IP address, or else the oldest of all, so that idle
+    /// strangers cannot keep others out. A handshake that takes longer than
+    /// [`peer_timeout`](crate::Settings::peer_timeout) is ended, too.
+    pub fn handshakes(mut self, count: u32) -> Self {
+        self.control.handshakes = count;
+        self
+    }
+
+    /// Sets how many of these connections may have the same IP address. The default is 128. More
+    /// are possible for 100 ms, because many processes of one host may connect at the same moment.
+    pub fn handshakes_per_address(mut self, count: u32) -> Self {
+        self.control.handshakes_per_address = count;
+        self
     }
 
     /// Sets how many rails a peer may announce. The default is 64.
@@ -63,9 +116,19 @@ impl Budgets {
 
     /// Returns an error if a budget has a value with which no peer could connect.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        match self.of_peer.rails {
-            0 => Err(Error::setting("budgets", "with 0 rails, no peer can connect")),
-            _ => Ok(()),
+        let ControlBudgets { peers, peers_per_address, handshakes, handshakes_per_address } = self.control;
+        let needed = [
+            ("peers", peers),
+            ("peers_per_address", peers_per_address),
+            ("handshakes", handshakes),
+            ("handshakes_per_address", handshakes_per_address),
+            ("rails", self.of_peer.rails),
+        ];
+        match needed.iter().find(|(_, count)| *count == 0) {
+            Some((budget, _)) => {
+                Err(Error::setting("budgets", &format!("with `Budgets::{budget}` of 0, no peer can connect")))
+            }
+            None => Ok(()),
         }
     }
 }

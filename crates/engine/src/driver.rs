@@ -4,15 +4,17 @@
 //! completions go in; frames, work requests and results come out. Only [`Drive::sleep`]
 //! waits for events.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use farreach_proto::error::{AtomicError, SendError};
-use farreach_proto::machine::{IdMap, Machine, NewAtomic, NewTransfer, OpId, Output, PeerKey, TransferFault};
+use farreach_proto::machine::{
+    Event, IdMap, Machine, NewAtomic, NewTransfer, OpId, Output, PeerChange, PeerKey, TransferFault,
+};
 use farreach_proto::wire::Frame;
 use farreach_rail::{Carrier, Held, TransferAnswer};
 
@@ -55,16 +57,32 @@ pub(crate) enum Command {
     Call(Call),
 }
 
-/// Peers that have connected and that the user has not accepted yet.
-#[derive(Debug, Default)]
+/// Peers that have been up and that the user has not accepted yet.
+#[derive(Debug)]
 pub(crate) struct AcceptBacklog {
-    peers: Mutex<VecDeque<(PeerKey, SocketAddr, Arc<PeerCell>)>>,
+    peers: Mutex<Waiting>,
+    /// The limit of lost peers.
+    lost_max: usize,
     /// The latest reason why a peer could not be accepted.
     trouble: Mutex<Option<(Instant, Error)>>,
     pub(crate) watch: Arc<Watch>,
 }
 
+/// Peers in the order in which they have connected.
+#[derive(Debug, Default)]
+struct Waiting {
+    peers: BTreeMap<PeerKey, (SocketAddr, Arc<PeerCell>)>,
+    /// Those that are lost. Some of them the user has accepted.
+    lost: VecDeque<PeerKey>,
+}
+
 impl AcceptBacklog {
+    /// Creates an empty backlog. The user can accept a peer that is lost, for the messages that it
+    /// has sent, as long as there are not more than `lost_max` such peers.
+    pub(crate) fn new(lost_max: usize) -> Self {
+        Self { peers: Mutex::default(), lost_max, trouble: Mutex::default(), watch: Arc::default() }
+    }
+
     /// Takes the reason why a peer could not be accepted, if it is at most this old and was not
     /// taken before.
     pub(crate) fn take_error(&self, lately: Duration) -> Option<Error> {
@@ -76,23 +94,37 @@ impl AcceptBacklog {
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), trouble));
     }
 
-    /// Takes the first peer that is up.
+    /// Takes the first peer.
     pub(crate) fn take(&self) -> Option<(PeerKey, SocketAddr, Arc<PeerCell>)> {
-        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        // A peer that was lost before it had a link is dropped.
-        peers.retain(|(_, _, cell)| cell.is_up() || cell.lost().is_none());
-        let place = peers.iter().position(|(_, _, cell)| cell.is_up())?;
-        peers.remove(place)
+        let (key, (address, cell)) = self.lock().peers.pop_first()?;
+        Some((key, address, cell))
     }
 
     pub(crate) fn has_one(&self) -> bool {
-        let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        peers.iter().any(|(_, _, cell)| cell.is_up())
+        !self.lock().peers.is_empty()
     }
 
     fn put(&self, key: PeerKey, address: SocketAddr, cell: Arc<PeerCell>) {
-        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        peers.push_back((key, address, cell));
+        self.lock().peers.insert(key, (address, cell));
+    }
+
+    /// Notes that a peer is lost. Without a limit, peers that come and go would take memory for as
+    /// long as the user accepts none.
+    fn lose(&self, key: PeerKey) {
+        let mut waiting = self.lock();
+        if !waiting.peers.contains_key(&key) {
+            return;
+        }
+        waiting.lost.push_back(key);
+        if waiting.lost.len() > self.lost_max
+            && let Some(oldest) = waiting.lost.pop_front()
+        {
+            waiting.peers.remove(&oldest);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -118,6 +150,8 @@ pub(crate) struct Driver {
     peers: IdMap<ConnectionId, PeerKey>,
     connections: IdMap<PeerKey, ConnectionId>,
     connecting: IdMap<ConnectionId, Connecting>,
+    /// Peers that have connected and have not been up yet.
+    arriving: IdMap<PeerKey, (SocketAddr, Arc<PeerCell>)>,
     backlog: Arc<AcceptBacklog>,
     start: Instant,
     looked_at: Option<Instant>,
@@ -148,6 +182,7 @@ impl Driver {
             peers: IdMap::default(),
             connections: IdMap::default(),
             connecting: IdMap::default(),
+            arriving: IdMap::default(),
             backlog,
             start: Instant::now(),
             looked_at: None,
@@ -225,7 +260,7 @@ impl Driver {
     fn look(&mut self, now: u64) -> bool {
         let mut events = std::mem::take(&mut self.events);
         // Errors of a socket are reported as events; polling the epoll itself does not fail.
-        let _ = self.control.poll(&mut |event| events.push(event));
+        let _ = self.control.poll(self.start + Duration::from_nanos(now), &mut |event| events.push(event));
         let happened =
             events.iter().any(|event| !matches!(event, ControlEvent::Frame(_, Frame::Ping { .. })));
         for event in events.drain(..) {
@@ -239,8 +274,7 @@ impl Driver {
         match event {
             ControlEvent::Accepted(id, address) => {
                 let (key, cell) = self.add_peer(false, now);
-                cell.also_notify(&self.backlog.watch);
-                self.backlog.put(key, address, cell);
+                self.arriving.insert(key, (address, cell));
                 self.introduce(id, key);
             }
             ControlEvent::Connected(id) => {
@@ -313,7 +347,44 @@ impl Driver {
             }
         }
         while let Some(event) = self.machine.poll_event() {
+            let arrival = Arrival::of(&event);
             self.delivery.deliver(event, &mut self.carrier, &mut self.wakers);
+            if let Some(arrival) = arrival {
+                self.on_arrival(arrival);
+            }
+        }
+    }
+
+    /// Moves a peer that has come up to the backlog, or forgets one that is lost.
+    fn on_arrival(&mut self, arrival: Arrival) {
+        match arrival {
+            Arrival::Up(key) => {
+                if let Some((address, cell)) = self.arriving.remove(&key) {
+                    self.backlog.put(key, address, cell);
+                    self.backlog.watch.notify(&mut self.wakers);
+                }
+            }
+            Arrival::Lost(key) => {
+                if self.arriving.remove(&key).is_none() {
+                    self.backlog.lose(key);
+                }
+            }
+        }
+    }
+}
+
+/// An event that changes whether a peer can be accepted.
+enum Arrival {
+    Up(PeerKey),
+    Lost(PeerKey),
+}
+
+impl Arrival {
+    fn of(event: &Event) -> Option<Self> {
+        match event {
+            Event::Peer(key, PeerChange::Rails(rails)) if !rails.is_empty() => Some(Self::Up(*key)),
+            Event::Peer(key, PeerChange::Lost(_)) => Some(Self::Lost(*key)),
+            _ => None,
         }
     }
 }

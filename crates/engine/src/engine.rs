@@ -86,13 +86,14 @@ impl Engine {
         let seed = random().map_err(system("draw random numbers"))?;
         let machine = Machine::new(carrier.infos(), hello, tuning, seed);
         let rails = machine.rails().cloned().collect();
-        let mut control = Control::new().map_err(system("open the control channel"))?;
+        let mut control =
+            Control::new(&settings.budgets.control).map_err(system("open the control channel"))?;
         control.set_handshake_timeout(settings.silence);
         #[cfg(feature = "tls")]
         if let Some(tls) = &settings.tls {
             control.accept_over_tls(tls.clone());
         }
-        let backlog = Arc::new(AcceptBacklog::default());
+        let backlog = Arc::new(AcceptBacklog::new(settings.budgets.control.peers as usize));
         let driver = Driver::new(machine, carrier, control, Arc::clone(&backlog))
             .map_err(system("watch the rails"))?;
         let progress = Arc::new(LeaderFollowers::new(driver, settings.progress));
@@ -398,11 +399,11 @@ struct Connecting {
 impl Connecting {
     /// Returns the error, with the last error of a link if there is one: that is what has to be
     /// fixed.
-    fn refused(&self, cause: &str) -> Error {
+    fn refused(&self, cause: &str, fix: &str) -> Error {
         let note = self.made.as_ref().and_then(|(peer, _)| peer.link_errors().pop());
         let (cause, fix) = match note {
             Some(note) => (format!("{cause}: {note}"), note.fix),
-            None => (cause.to_owned(), NO_RAIL_FIX.to_owned()),
+            None => (cause.to_owned(), fix.to_owned()),
         };
         let address = SocketAddr::new(self.address.ip().to_canonical(), self.address.port());
         Error::connect(address, &cause, &fix)
@@ -442,14 +443,17 @@ impl Answer<Result<Peer, Error>> for Connecting {
         if peer.cell().is_up() {
             return self.made.take().map(|(peer, _)| Ok(peer));
         }
-        let cause = peer.lost()?.to_string();
-        Some(Err(self.refused(&cause)))
+        let reason = peer.lost()?;
+        Some(Err(self.refused(&reason.to_string(), &reason.fix())))
     }
 
     fn timed_out(&mut self, after: Duration) -> Result<Peer, Error> {
         Err(match self.made {
-            None => self.refused(&format!("no answer within {after:.1?}")),
-            Some(_) => self.refused(&format!("the peer answers, but no link was ready within {after:.1?}")),
+            None => self.refused(&format!("no answer within {after:.1?}"), NO_RAIL_FIX),
+            Some(_) => {
+                let cause = format!("the peer answers, but no link was ready within {after:.1?}");
+                self.refused(&cause, NO_RAIL_FIX)
+            }
         })
     }
 

@@ -6,7 +6,11 @@ use crate::progress::FAR_AWAY;
 
 /// Returns the time this long from now; a year from now if it cannot be represented.
 pub(crate) fn after(time: Duration) -> Instant {
-    let now = Instant::now();
+    later(Instant::now(), time)
+}
+
+/// Returns `now` plus a time; plus a year if the sum cannot be represented.
+pub(crate) fn later(now: Instant, time: Duration) -> Instant {
     now.checked_add(time).unwrap_or_else(|| now + FAR_AWAY)
 }
 

@@ -158,17 +158,10 @@ pub(crate) struct PeerCell {
     /// lock.
     messages: AtomicU64,
     changes: AtomicU64,
-    /// The watch of callers that wait for any peer.
-    others: OnceLock<Arc<Watch>>,
     pub(crate) watch: Arc<Watch>,
 }
 
 impl PeerCell {
-    /// Adds a watch that is notified of changes too. Only the first one is kept.
-    pub(crate) fn also_notify(&self, watch: &Arc<Watch>) {
-        let _ = self.others.set(Arc::clone(watch));
-    }
-
     /// Returns how often the peer has changed.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::SeqCst)
@@ -182,9 +175,6 @@ impl PeerCell {
     fn notify(&self, wakers: &mut Vec<Waker>) {
         self.changes.fetch_add(1, Ordering::SeqCst);
         self.watch.notify(wakers);
-        if let Some(others) = self.others.get() {
-            others.notify(wakers);
-        }
     }
 
     /// Returns whether the peer has been up: both sides know each other, and a link was ready.

@@ -2,15 +2,14 @@
 //!
 //! No call here blocks. Invariant: frames are decoded only after the peer's preamble was checked.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use farreach_proto::wire::{self, Decoder, Frame, PREAMBLE_LEN, WireError};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 
-use super::ControlEvent;
-use super::event::ConnectionId;
+use super::exceeded::Exceeded;
 use super::reason::CloseReason;
 use super::record_layer::RecordLayer;
 
@@ -24,7 +23,8 @@ pub(super) struct Connection {
     pub(super) peer: SocketAddr,
     record_layer: RecordLayer,
     phase: Phase,
-    announced: Announced,
+    /// Whether the peer has initiated the connection, at a listener of this side.
+    is_accepted: bool,
     outgoing: Vec<u8>,
     /// The number of bytes of `outgoing` that were written.
     written: usize,
@@ -45,20 +45,13 @@ pub(super) struct Connection {
 enum Phase {
     Connecting,
     /// The peer's preamble has not arrived completely.
-    Handshake {
+    Preamble {
         bytes: [u8; PREAMBLE_LEN],
         len: usize,
     },
+    /// The first frame of an accepted connection has not arrived completely.
+    FirstFrame,
     Open,
-}
-
-/// The event that is reported when the handshake is done.
-#[derive(Debug, Clone, Copy)]
-enum Announced {
-    /// No event, because the connection was reported when it was accepted.
-    Already,
-    AsAccepted,
-    AsConnected,
 }
 
 /// The result of one read.
@@ -67,36 +60,28 @@ pub(super) enum Progress {
     Dry,
     /// There may be more.
     More,
-    /// The peer's preamble is correct, and this has to be reported. There may be more.
+    /// The handshake is done, and this has to be reported. There may be more.
     HandshakeDone,
 }
 
 impl Connection {
     /// Creates a connection that this side initiates.
     pub(super) fn connecting(stream: TcpStream, peer: SocketAddr, record_layer: RecordLayer) -> Self {
-        let connecting = Self::new(stream, peer, record_layer, Phase::Connecting, Announced::AsConnected);
-        Self { is_watched_for_writing: true, ..connecting }
+        let connecting = Self::new(stream, peer, record_layer);
+        Self { phase: Phase::Connecting, is_watched_for_writing: true, ..connecting }
     }
 
     /// Creates a connection that the peer has initiated.
     pub(super) fn accepted(stream: TcpStream, peer: SocketAddr, record_layer: RecordLayer) -> Self {
-        // A peer that has to show a certificate is reported after the handshake only.
-        let announced = if record_layer.is_plain() { Announced::Already } else { Announced::AsAccepted };
-        Self::new(stream, peer, record_layer, HANDSHAKE, announced)
+        Self { is_accepted: true, ..Self::new(stream, peer, record_layer) }
     }
 
     /// Creates a connection from an established stream of the caller.
     pub(super) fn adopted(stream: TcpStream, peer: SocketAddr, record_layer: RecordLayer) -> Self {
-        Self::new(stream, peer, record_layer, HANDSHAKE, Announced::AsConnected)
+        Self::new(stream, peer, record_layer)
     }
 
-    fn new(
-        stream: TcpStream,
-        peer: SocketAddr,
-        mut record_layer: RecordLayer,
-        phase: Phase,
-        announced: Announced,
-    ) -> Self {
+    fn new(stream: TcpStream, peer: SocketAddr, mut record_layer: RecordLayer) -> Self {
         // The preamble is sent before the peer's is read, so that each side can report which
         // one is too old.
         let mut outgoing = Vec::new();
@@ -105,8 +90,8 @@ impl Connection {
             stream,
             peer,
             record_layer,
-            phase,
-            announced,
+            phase: PREAMBLE,
+            is_accepted: false,
             outgoing,
             written: 0,
             write_failed: None,
@@ -117,27 +102,33 @@ impl Connection {
         }
     }
 
-    /// Returns the event to report now that the handshake is done, if there is one.
-    pub(super) fn announcement(&self, id: ConnectionId) -> Option<ControlEvent> {
-        match self.announced {
-            Announced::Already => None,
-            Announced::AsAccepted => Some(ControlEvent::Accepted(id, self.peer)),
-            Announced::AsConnected => Some(ControlEvent::Connected(id)),
-        }
-    }
-
-    /// Returns whether the connection was reported when it was accepted.
-    pub(super) fn is_announced(&self) -> bool {
-        matches!(self.announced, Announced::Already)
-    }
-
     pub(super) fn is_connecting(&self) -> bool {
         matches!(self.phase, Phase::Connecting)
     }
 
-    /// Returns whether the peer's preamble has not arrived completely.
+    /// Returns whether the connection was not reported yet.
     pub(super) fn is_in_handshake(&self) -> bool {
-        matches!(self.phase, Phase::Handshake { .. })
+        !matches!(self.phase, Phase::Open)
+    }
+
+    /// Returns whether only the first frame of an accepted connection is missing.
+    pub(super) fn awaits_first_frame(&self) -> bool {
+        matches!(self.phase, Phase::FirstFrame)
+    }
+
+    /// Ends the handshake of an accepted connection.
+    pub(super) fn open(&mut self) {
+        self.phase = Phase::Open;
+    }
+
+    /// Returns the IP address of the peer, as the budgets count it.
+    pub(super) fn address(&self) -> IpAddr {
+        self.peer.ip().to_canonical()
+    }
+
+    /// Returns whether the connection is an accepted one that has become a peer.
+    pub(super) fn is_admitted(&self) -> bool {
+        self.is_accepted && !self.is_in_handshake()
     }
 
     /// Returns the reason for closing a connection whose handshake timed out.
@@ -153,7 +144,7 @@ impl Connection {
         if self.is_connecting() {
             let unreachable = |errno| CloseReason::Unreachable { peer: self.peer, errno };
             rustix::net::sockopt::socket_error(&self.stream).and_then(|error| error).map_err(unreachable)?;
-            self.phase = HANDSHAKE;
+            self.phase = PREAMBLE;
         }
         self.flush();
         Ok(())
@@ -165,6 +156,12 @@ impl Connection {
             return Ok(());
         }
         self.record_layer.write(frame, &mut self.outgoing)
+    }
+
+    /// Appends a refusal to the output buffer. Over TLS it is sent only after the handshake.
+    pub(super) fn refuse(&mut self, exceeded: &Exceeded) {
+        // A frame with a short text is never too long.
+        let _ = self.push(&Frame::Refused { reason: exceeded.to_string() });
     }
 
     /// Writes as much as the socket takes now.
@@ -279,7 +276,7 @@ impl Connection {
     /// Takes plaintext from the peer: first the preamble, then frames.
     fn take(&mut self, mut bytes: &[u8]) -> Result<Progress, CloseReason> {
         let mut progress = Progress::More;
-        if let Phase::Handshake { bytes: preamble, len } = &mut self.phase {
+        if let Phase::Preamble { bytes: preamble, len } = &mut self.phase {
             let take = bytes.len().min(PREAMBLE_LEN - *len);
             let (taken, rest) = bytes.split_at(take);
             preamble[*len..*len + take].copy_from_slice(taken);
@@ -293,8 +290,12 @@ impl Connection {
                 Err(error) => return Err(self.not_understood(error)),
             }
             bytes = rest;
-            self.phase = Phase::Open;
-            progress = Progress::HandshakeDone;
+            if self.is_accepted {
+                self.phase = Phase::FirstFrame;
+            } else {
+                self.phase = Phase::Open;
+                progress = Progress::HandshakeDone;
+            }
         }
         self.decoder.feed(bytes);
         self.fed += bytes.len();
@@ -326,8 +327,8 @@ impl Connection {
     fn is_torn(&self) -> bool {
         match self.phase {
             Phase::Connecting => false,
-            Phase::Handshake { len, .. } => len > 0,
-            Phase::Open => !self.decoder.is_empty(),
+            Phase::Preamble { len, .. } => len > 0,
+            Phase::FirstFrame | Phase::Open => !self.decoder.is_empty(),
         }
     }
 
@@ -350,7 +351,7 @@ impl Connection {
 /// TLS record types that a peer may begin with: alert and handshake.
 const TLS_RECORDS: [u8; 2] = [21, 22];
 
-const HANDSHAKE: Phase = Phase::Handshake { bytes: [0; PREAMBLE_LEN], len: 0 };
+const PREAMBLE: Phase = Phase::Preamble { bytes: [0; PREAMBLE_LEN], len: 0 };
 
 /// Returns whether the preamble is complete. A wrong first byte is enough to refuse a stranger, so
 /// that a stranger that sends little is not waited for.

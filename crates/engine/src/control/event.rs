@@ -20,8 +20,7 @@ impl ConnectionId {
 /// An event of a control connection.
 #[derive(Debug)]
 pub(crate) enum ControlEvent {
-    /// A peer has connected. It may still turn out to be a stranger: then the connection is
-    /// [`Closed`](Self::Closed) without any frame.
+    /// A peer has connected, and its first frame has arrived: it is the next event.
     Accepted(ConnectionId, SocketAddr),
     /// The handshake with a peer is done, after a connect or over an
     /// [adopted](super::Control::adopt) stream.

@@ -17,11 +17,10 @@ use super::poller::Poller;
 /// A peer that reads nothing for this long is taken for stopped.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// The limit of lingering connections. Without it, strangers could use up all descriptors.
-const LINGERING_MAX: usize = 1024;
-
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct LingeringCloses {
+    /// The limit of connections.
+    max: usize,
     connections: IdMap<ConnectionId, Lingering>,
     /// Deadlines in order. Some connections are gone already, but the first one is not.
     order: VecDeque<(Instant, ConnectionId)>,
@@ -35,6 +34,11 @@ struct Lingering {
 }
 
 impl LingeringCloses {
+    /// Creates a list for at most `max` connections. One beyond closes the oldest.
+    pub(super) fn new(max: usize) -> Self {
+        Self { max, connections: IdMap::default(), order: VecDeque::new() }
+    }
+
     pub(super) fn add(&mut self, id: ConnectionId, mut connection: Connection, poller: &Poller) {
         connection.write_close();
         connection.flush();
@@ -46,11 +50,17 @@ impl LingeringCloses {
         let until = Instant::now() + LINGER;
         self.connections.insert(id, Lingering { connection, until });
         self.order.push_back((until, id));
-        if self.connections.len() > LINGERING_MAX
+        if self.connections.len() > self.max
             && let Some((_, oldest)) = self.order.front()
         {
             self.remove(*oldest);
         }
+    }
+
+    /// Returns how many connections linger.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.connections.len()
     }
 
     /// Returns how many connections have data to write.

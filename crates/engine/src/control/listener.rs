@@ -18,8 +18,9 @@ use super::reason::{MORE_FILES, words};
 /// The kernel may limit it further.
 const BACKLOG: i32 = 4096;
 
-/// Connections that one call accepts at most, so that other sockets are served too.
-const ACCEPTED_MAX: usize = 64;
+/// Connections that one call accepts at most. Other sockets are served too, those in their handshake
+/// above all: otherwise strangers could hold up peers.
+const ACCEPTED_MAX: usize = 16;
 
 /// Pause before accepting is tried again. Trying continuously would occupy a core for nothing.
 const PAUSE: Duration = Duration::from_millis(100);

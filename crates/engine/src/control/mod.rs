@@ -11,9 +11,11 @@
 //! Every call has a limit: of frames per poll, of frames per connection, and of bytes queued for a
 //! peer that does not read.
 
+mod admission;
 mod connection;
 mod event;
-mod frame_budget;
+mod exceeded;
+mod frame_reader;
 mod handshakes;
 mod lingering;
 mod listener;
@@ -50,9 +52,12 @@ pub(crate) use wakeup::Wakeup;
 #[cfg(all(loom, test))]
 pub(crate) use wakeup::WakeupState;
 
+use crate::budgets::ControlBudgets;
+use admission::Admission;
 use connection::Connection;
-use frame_budget::FrameBudget;
-use handshakes::HandshakeTimeouts;
+use exceeded::{Exceeded, Reports};
+use frame_reader::FrameReader;
+use handshakes::Handshakes;
 use lingering::LingeringCloses;
 use listener::Listener;
 use poller::{Poller, Ready, Token};
@@ -68,8 +73,15 @@ const FRAMES_MAX: usize = 256;
 /// waits for an answer of another machine. The caller has its own deadline.
 const CONNECT_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Handshake timeout of accepted connections. It is shorter, because any stranger may connect.
+/// Handshake timeout of accepted connections. It is shorter, because any stranger may connect, and
+/// it covers the first frame, too.
 const ACCEPT_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The limit of lingering connections. Without it, peers that close could use up all descriptors.
+const LINGERING_MAX: usize = 1024;
+
+/// The limit of refused connections that linger. The oldest of more has had its time to read why.
+const REFUSED_MAX: usize = 64;
 
 /// Connections from the unread list that are served in one poll.
 const UNREAD_PER_POLL_MAX: usize = 64;
@@ -90,7 +102,11 @@ pub(crate) struct Control {
     listeners: Vec<Listener>,
     connections: IdMap<ConnectionId, Connection>,
     lingering: LingeringCloses,
-    handshakes: HandshakeTimeouts,
+    /// Connections that are refused. Strangers have no part of the room for those that peers close.
+    refused: LingeringCloses,
+    handshakes: Handshakes,
+    admission: Admission,
+    reports: Reports,
     /// Handshake timeouts of accepted connections, and of those that this side has made or adopted.
     handshake_timeouts: (Duration, Duration),
     #[cfg(feature = "tls")]
@@ -104,7 +120,7 @@ pub(crate) struct Control {
 
 impl Control {
     /// Creates a `Control` without connections.
-    pub(crate) fn new() -> io::Result<Self> {
+    pub(crate) fn new(budgets: &ControlBudgets) -> io::Result<Self> {
         let poller = Poller::new()?;
         let wakeup = Wakeup::new()?;
         poller.add_edge(WAKEUP, &wakeup)?;
@@ -114,8 +130,11 @@ impl Control {
             next_token: FIRST_FREE,
             listeners: Vec::new(),
             connections: IdMap::default(),
-            lingering: LingeringCloses::default(),
-            handshakes: HandshakeTimeouts::default(),
+            lingering: LingeringCloses::new(LINGERING_MAX),
+            refused: LingeringCloses::new(REFUSED_MAX),
+            handshakes: Handshakes::new(budgets),
+            admission: Admission::new(budgets),
+            reports: Reports::default(),
             handshake_timeouts: (ACCEPT_HANDSHAKE_TIMEOUT, CONNECT_HANDSHAKE_TIMEOUT),
             #[cfg(feature = "tls")]
             tls: None,
@@ -130,7 +149,7 @@ impl Control {
         self.wakeup.clone()
     }
 
-    /// Sets how long the handshake of an accepted connection may take.
+    /// Sets how long the handshake of an accepted connection may take, until its first frame.
     pub(crate) fn set_handshake_timeout(&mut self, patience: Duration) {
         self.handshake_timeouts.0 = patience;
     }
@@ -167,7 +186,7 @@ impl Control {
         match rustix::net::connect(&stream, &peer) {
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {
                 self.poller.add(id.token(), &stream, true)?;
-                self.handshakes.expect(id, self.handshake_timeouts.1);
+                self.handshakes.begin(id, self.handshake_timeouts.1, Instant::now());
                 self.connections.insert(id, Connection::connecting(stream, peer, record_layer));
             }
             Err(errno) => {
@@ -184,7 +203,7 @@ impl Control {
         let id = ConnectionId(self.next_token());
         let (stream, record_layer) = stream.into_nonblocking()?;
         self.poller.add(id.token(), &stream, false)?;
-        self.handshakes.expect(id, self.handshake_timeouts.1);
+        self.handshakes.begin(id, self.handshake_timeouts.1, Instant::now());
         self.begin(id, Connection::adopted(stream, peer, record_layer));
         Ok(id)
     }
@@ -204,7 +223,7 @@ impl Control {
         }
         if connection.unwritten() > QUEUED_MAX {
             let reason = CloseReason::Unread { peer: connection.peer };
-            self.connections.remove(&id);
+            self.remove(id);
             self.pending_events.push_back(ControlEvent::Closed(id, reason));
         }
         self.settle(id);
@@ -216,9 +235,21 @@ impl Control {
     pub(crate) fn close(&mut self, id: ConnectionId) {
         self.pending_events
             .retain(|event| !matches!(event, ControlEvent::Closed(closed, _) if *closed == id));
-        if let Some(connection) = self.connections.remove(&id) {
+        if let Some(connection) = self.remove(id) {
             self.lingering.add(id, connection, &self.poller);
         }
+    }
+
+    /// Removes a connection, and everything that is known about it elsewhere.
+    fn remove(&mut self, id: ConnectionId) -> Option<Connection> {
+        let connection = self.connections.remove(&id)?;
+        if connection.is_in_handshake() {
+            self.handshakes.end(id);
+        }
+        if connection.is_admitted() {
+            self.admission.release(connection.address());
+        }
+        Some(connection)
     }
 
     /// Returns how many closed connections still have data to write.
@@ -257,13 +288,13 @@ impl Control {
 
     /// Delivers events, a few hundred at most. Returns how many. It calls the kernel at most once
     /// to ask which sockets are ready.
-    pub(crate) fn poll(&mut self, sink: &mut dyn FnMut(ControlEvent)) -> io::Result<usize> {
+    pub(crate) fn poll(&mut self, now: Instant, sink: &mut dyn FnMut(ControlEvent)) -> io::Result<usize> {
         let mut told = 0;
         let mut sink = |event| {
             told += 1;
             sink(event);
         };
-        self.do_what_is_due();
+        self.do_what_is_due(now);
         while let Some(event) = self.pending_events.pop_front() {
             sink(event);
         }
@@ -276,7 +307,7 @@ impl Control {
             let Some(id) = self.unread.pop_front() else { break };
             if let Some(connection) = self.connections.get_mut(&id) {
                 connection.is_in_unread = false;
-                self.read_frames(id, &mut room, &mut sink);
+                self.read_frames(id, now, &mut room, &mut sink);
             }
         }
         if !self.poller.has_next() {
@@ -285,7 +316,7 @@ impl Control {
         while room > 0
             && let Some(ready) = self.poller.next()
         {
-            self.serve(ready, &mut room, &mut sink);
+            self.serve(ready, now, &mut room, &mut sink);
         }
         Ok(told)
     }
@@ -297,8 +328,9 @@ impl Control {
         if !self.pending_events.is_empty() || !self.unread.is_empty() || self.poller.has_next() {
             return Ok(false);
         }
-        let due = self.lingering.due().into_iter().chain(self.listeners.iter().filter_map(Listener::due));
-        let due = due.chain(self.handshakes.due(&self.connections)).min();
+        let closing = self.lingering.due().into_iter().chain(self.refused.due());
+        let due = closing.chain(self.listeners.iter().filter_map(Listener::due));
+        let due = due.chain(self.handshakes.due()).min();
         let due = due.map(|due| due.saturating_duration_since(Instant::now()));
         if !self.wakeup.fall_asleep() {
             return Ok(false);
@@ -315,7 +347,7 @@ impl Control {
     }
 
     /// Serves one socket that is ready.
-    fn serve(&mut self, ready: Ready, room: &mut usize, sink: &mut dyn FnMut(ControlEvent)) {
+    fn serve(&mut self, ready: Ready, now: Instant, room: &mut usize, sink: &mut dyn FnMut(ControlEvent)) {
         if [WAKEUP, WATCHED].contains(&ready.token) {
             return;
         }
@@ -324,29 +356,40 @@ impl Control {
             if ready.is_writable
                 && let Err(reason) = connection.go_on_writing()
             {
-                self.connections.remove(&id);
+                self.remove(id);
                 return sink(ControlEvent::Closed(id, reason));
             }
             // Its turn comes with the unread connections, in order.
             if connection.is_in_unread {
                 return self.settle(id);
             }
-            self.read_frames(id, room, sink);
+            self.read_frames(id, now, room, sink);
         } else if let Some(listener) = self.listeners.iter().position(|it| it.token() == ready.token) {
-            self.accept(listener, sink);
+            self.accept(listener, now, sink);
         } else {
             self.lingering.serve(id, &mut self.scratch, &self.poller);
+            self.refused.serve(id, &mut self.scratch, &self.poller);
         }
     }
 
     /// Delivers the frames of one connection, and reads once. The frames beyond its budget are left
     /// for the next poll.
-    fn read_frames(&mut self, id: ConnectionId, room: &mut usize, sink: &mut dyn FnMut(ControlEvent)) {
+    fn read_frames(
+        &mut self,
+        id: ConnectionId,
+        now: Instant,
+        room: &mut usize,
+        sink: &mut dyn FnMut(ControlEvent),
+    ) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        let mut budget = FrameBudget { id, room: FRAMES_OF_ONE_MAX.min(*room) };
-        let share = budget.room;
-        let end = budget.read(connection, &mut self.scratch, sink);
-        *room -= share - budget.room;
+        let was_in_handshake = connection.is_in_handshake();
+        let share = FRAMES_OF_ONE_MAX.min(*room);
+        let mut reader = FrameReader { id, room: share, admission: &mut self.admission };
+        let end = reader.read(connection, &mut self.scratch, sink);
+        *room -= share - reader.room;
+        if was_in_handshake && !connection.is_in_handshake() {
+            self.handshakes.end(id);
+        }
         match end {
             Ok(has_more) => {
                 if has_more && !std::mem::replace(&mut connection.is_in_unread, true) {
@@ -354,21 +397,54 @@ impl Control {
                 }
                 self.settle(id);
             }
-            Err(reason) => {
-                if let Some(connection) = self.connections.remove(&id)
-                    && reason.is_refusal()
-                {
-                    // A refused peer has to receive the preamble or the alert, which an immediate
-                    // close could discard.
-                    self.lingering.add(id, connection, &self.poller);
-                }
-                sink(ControlEvent::Closed(id, reason));
+            Err(reason) => self.end(id, reason, now, sink),
+        }
+    }
+
+    /// Ends a connection, and reports it.
+    fn end(
+        &mut self,
+        id: ConnectionId,
+        reason: CloseReason,
+        now: Instant,
+        sink: &mut dyn FnMut(ControlEvent),
+    ) {
+        let Some(mut connection) = self.remove(id) else { return };
+        if let CloseReason::OverBudget { exceeded, .. } = reason {
+            connection.refuse(&exceeded);
+            self.refused.add(id, connection, &self.poller);
+            if !self.reports.is_due(exceeded, now) {
+                return;
             }
+        } else if reason.is_refusal() {
+            // A refused peer has to receive the preamble or the alert, which an immediate close
+            // could discard.
+            self.refused.add(id, connection, &self.poller);
+        }
+        sink(ControlEvent::Closed(id, reason));
+    }
+
+    /// Ends a handshake to make room for another one.
+    fn evict(
+        &mut self,
+        id: ConnectionId,
+        exceeded: Exceeded,
+        now: Instant,
+        sink: &mut dyn FnMut(ControlEvent),
+    ) {
+        let Some(mut connection) = self.remove(id) else { return self.handshakes.end(id) };
+        let reason = CloseReason::OverBudget { peer: connection.peer, exceeded };
+        // It keeps no descriptor while it is told: a stranger that says nothing gets all of it.
+        connection.refuse(&exceeded);
+        connection.flush();
+        drop(connection);
+        if self.reports.is_due(exceeded, now) {
+            sink(ControlEvent::Closed(id, reason));
         }
     }
 
     /// Accepts new connections of a listener.
-    fn accept(&mut self, listener: usize, sink: &mut dyn FnMut(ControlEvent)) {
+    fn accept(&mut self, listener: usize, now: Instant, sink: &mut dyn FnMut(ControlEvent)) {
         let accepted = self.listeners[listener].accept(&self.poller);
         for (stream, peer) in accepted.streams {
             let Some(record_layer) = self.record_layer_of_accepted() else { continue };
@@ -378,11 +454,12 @@ impl Control {
                 continue;
             }
             let connection = Connection::accepted(stream, peer, record_layer);
-            if connection.is_announced() {
-                sink(ControlEvent::Accepted(id, peer));
-            }
-            self.handshakes.expect(id, self.handshake_timeouts.0);
+            let (address, timeout) = (connection.address(), self.handshake_timeouts.0);
             self.begin(id, connection);
+            self.handshakes.begin_accepted(id, address, timeout, now);
+            while let Some((oldest, exceeded)) = self.handshakes.excess(address, now) {
+                self.evict(oldest, exceeded, now, sink);
+            }
         }
         if let Some(event) = accepted.trouble {
             sink(event);
@@ -428,19 +505,18 @@ impl Control {
     }
 
     /// Handles deadlines that have passed: lingering closes, pauses of listeners, and handshakes.
-    fn do_what_is_due(&mut self) {
-        if self.lingering.due().is_some() {
-            self.lingering.expire(Instant::now());
-        }
+    fn do_what_is_due(&mut self, now: Instant) {
+        self.lingering.expire(now);
+        self.refused.expire(now);
         for listener in self.listeners.iter_mut().filter(|listener| listener.due().is_some()) {
-            listener.try_again(Instant::now(), &self.poller);
+            listener.try_again(now, &self.poller);
         }
-        if self.handshakes.due(&self.connections).is_some() {
-            while let Some((id, after)) = self.handshakes.take_expired(Instant::now(), &self.connections) {
-                if let Some(connection) = self.connections.remove(&id) {
-                    self.pending_events
-                        .push_back(ControlEvent::Closed(id, connection.handshake_timed_out(after)));
-                }
+        while let Some((id, after)) = self.handshakes.expired(now) {
+            match self.remove(id) {
+                Some(connection) => self
+                    .pending_events
+                    .push_back(ControlEvent::Closed(id, connection.handshake_timed_out(after))),
+                None => self.handshakes.end(id),
             }
         }
     }

@@ -7,6 +7,7 @@ use farreach_proto::wire::WireError;
 use rustix::io::Errno;
 
 use super::QUEUED_MAX;
+use super::exceeded::Exceeded;
 
 /// The reason why a connection has ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -75,6 +76,14 @@ pub(crate) enum CloseReason {
         /// The timeout.
         after: Duration,
     },
+    /// The peer is one too many.
+    #[error("control connection with {peer}: {exceeded}")]
+    OverBudget {
+        /// The address of the peer.
+        peer: SocketAddr,
+        /// The budget.
+        exceeded: Exceeded,
+    },
     /// The peer does not read.
     #[error(
         "control connection with {peer}: the peer does not read, and more than {} MiB are queued for it",
@@ -96,6 +105,7 @@ impl CloseReason {
             | Self::Closed { peer, .. }
             | Self::TlsNotHere { peer }
             | Self::HandshakeTimedOut { peer, .. }
+            | Self::OverBudget { peer, .. }
             | Self::Unread { peer } => *peer,
             #[cfg(feature = "tls")]
             Self::TlsNotThere { peer } | Self::Tls { peer, .. } => *peer,
@@ -109,13 +119,13 @@ impl CloseReason {
     }
 
     /// Returns whether the peer is refused in the handshake. The peer learns why from the
-    /// preamble or the TLS alert.
+    /// preamble, the TLS alert, or the refusal.
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
             Self::NotUnderstood { error, .. } => {
                 matches!(error, WireError::Stranger | WireError::Version { .. })
             }
-            Self::TlsNotHere { .. } => true,
+            Self::TlsNotHere { .. } | Self::OverBudget { .. } => true,
             #[cfg(feature = "tls")]
             Self::TlsNotThere { .. } | Self::Tls { .. } => true,
             _ => false,
@@ -175,6 +185,7 @@ impl CloseReason {
                 "check that the peer is an engine, and that its process is neither stopped nor busy"
                     .to_owned()
             }
+            Self::OverBudget { exceeded, .. } => exceeded.fix().to_owned(),
             Self::Unread { .. } => "check whether the peer's process is stopped".to_owned(),
         }
     }

@@ -7,6 +7,7 @@ mod secure;
 #[path = "../suite/mod.rs"]
 mod suite;
 
+mod budgets;
 mod clear_text;
 mod over_simulation;
 #[cfg(feature = "tls")]

@@ -46,7 +46,7 @@ fn it_is_told_when_the_handshake_is_done() {
     side.poll();
     assert!(side.events.is_empty(), "{:?}", side.events);
     let mut said = preamble().to_vec();
-    farreach_proto::wire::encode(&Frame::Goodbye, &mut said).unwrap();
+    encode(&Frame::Goodbye, &mut said).unwrap();
     other.write_all(&said).unwrap();
     side.until(|side| (side.events.len() == 2).then_some(()));
     assert!(matches!(side.events[0], ControlEvent::Connected(connected) if connected == id));

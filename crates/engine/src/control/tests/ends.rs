@@ -55,7 +55,7 @@ fn a_word_before_a_reset_is_not_lost() {
     let mut peer = raw_peer(address);
     let id = called.until_accepted();
     let mut bytes = Vec::new();
-    farreach_proto::wire::encode(&Frame::Goodbye, &mut bytes).unwrap();
+    encode(&Frame::Goodbye, &mut bytes).unwrap();
     peer.write_all(&bytes).unwrap();
     // The peer has not read the preamble, so its close is a reset.
     drop(peer);
@@ -178,7 +178,7 @@ fn a_handshake_that_takes_too_long_times_out() {
     assert!(both.fix().contains("neither stopped nor busy"), "{}", both.fix());
     assert_eq!(side.closed(from), None, "this one has");
     let mut bytes = Vec::new();
-    farreach_proto::wire::encode(&Frame::Goodbye, &mut bytes).unwrap();
+    encode(&Frame::Goodbye, &mut bytes).unwrap();
     slow.write_all(&bytes).unwrap();
     side.until(|side| (side.frames(from).len() == 1).then_some(()));
     drop(silent);

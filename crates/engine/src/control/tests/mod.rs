@@ -1,6 +1,7 @@
 //! Tests with real sockets, on loopback.
 
 mod adopted;
+mod budgets;
 mod ends;
 mod frames;
 mod refusals;
@@ -12,9 +13,11 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use farreach_proto::wire::{Frame, preamble};
+use farreach_proto::wire::{Frame, Hello, encode, preamble};
+use rustix::process::{Resource, getrlimit, setrlimit};
 
 use super::{CloseReason, ConnectionId, Control, ControlEvent, RecordLayer};
+use crate::budgets::ControlBudgets;
 
 /// Time limit of each wait.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -23,22 +26,32 @@ const PATIENCE: Duration = Duration::from_secs(20);
 struct Side {
     control: Control,
     events: Vec<ControlEvent>,
+    /// How far its clock is ahead, so that a test need not wait for a deadline.
+    ahead: Duration,
 }
 
 impl Side {
     fn new() -> Self {
-        Self { control: Control::new().unwrap(), events: Vec::new() }
+        Self::with(ControlBudgets::default())
+    }
+
+    fn with(budgets: ControlBudgets) -> Self {
+        Self { control: Control::new(&budgets).unwrap(), events: Vec::new(), ahead: Duration::ZERO }
     }
 
     /// Creates a side that listens on loopback. Returns its address too.
     fn listening() -> (Self, SocketAddr) {
-        let mut side = Self::new();
+        Self::listening_with(ControlBudgets::default())
+    }
+
+    fn listening_with(budgets: ControlBudgets) -> (Self, SocketAddr) {
+        let mut side = Self::with(budgets);
         let address = side.control.listen("127.0.0.1:0".parse().unwrap()).unwrap();
         (side, address)
     }
 
     fn poll(&mut self) -> usize {
-        self.control.poll(&mut |event| self.events.push(event)).unwrap()
+        self.control.poll(Instant::now() + self.ahead, &mut |event| self.events.push(event)).unwrap()
     }
 
     /// Polls and sleeps until `holds` returns a value.
@@ -57,12 +70,16 @@ impl Side {
 
     /// Waits for a connection, and returns it.
     fn until_accepted(&mut self) -> ConnectionId {
-        self.until(|side| {
-            side.events.iter().find_map(|event| match event {
-                ControlEvent::Accepted(id, _) => Some(*id),
-                _ => None,
-            })
-        })
+        self.until(|side| side.accepted().first().copied())
+    }
+
+    /// Returns the connections that were accepted.
+    fn accepted(&self) -> Vec<ConnectionId> {
+        let accepted = self.events.iter().filter_map(|event| match event {
+            ControlEvent::Accepted(id, _) => Some(*id),
+            _ => None,
+        });
+        accepted.collect()
     }
 
     fn until_closed(&mut self, id: ConnectionId) -> CloseReason {
@@ -76,16 +93,24 @@ impl Side {
         })
     }
 
+    /// Returns the reason of the first connection that has ended.
+    fn any_closed(&self) -> Option<CloseReason> {
+        self.events.iter().find_map(|event| match event {
+            ControlEvent::Closed(_, reason) => Some(reason.clone()),
+            _ => None,
+        })
+    }
+
     fn is_connected(&self, id: ConnectionId) -> bool {
         self.events
             .iter()
             .any(|event| matches!(event, ControlEvent::Connected(connected) if *connected == id))
     }
 
-    /// Returns the frames of one connection.
+    /// Returns the frames of one connection, without its hello.
     fn frames(&self, id: ConnectionId) -> Vec<&Frame> {
         let frames = self.events.iter().filter_map(|event| match event {
-            ControlEvent::Frame(from, frame) if *from == id => Some(frame),
+            ControlEvent::Frame(from, frame) if *from == id && *frame != hello() => Some(frame),
             _ => None,
         });
         frames.collect()
@@ -99,12 +124,9 @@ type Connected = ((Side, ConnectionId), (Side, ConnectionId));
 fn pair() -> Connected {
     let ((mut called, address), mut caller) = (Side::listening(), Side::new());
     let id = caller.control.connect(address, RecordLayer::Plain).unwrap();
+    caller.control.send(id, &hello()).unwrap();
     let called_id = run(&mut caller, &mut called, |caller, called| {
-        called.poll();
-        called.events.iter().find_map(|event| match event {
-            ControlEvent::Accepted(accepted, _) if caller.is_connected(id) => Some(*accepted),
-            _ => None,
-        })
+        called.accepted().pop().filter(|_| caller.is_connected(id))
     });
     ((caller, id), (called, called_id))
 }
@@ -142,9 +164,30 @@ fn run<T>(one: &mut Side, other: &mut Side, mut holds: impl FnMut(&mut Side, &mu
     }
 }
 
-/// A plain socket as the peer, which has sent its preamble.
+/// The first frame of a peer.
+fn hello() -> Frame {
+    Frame::Hello(Hello::new(1))
+}
+
+/// A plain socket as the peer, which has sent its preamble and its hello.
 fn raw_peer(address: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.write_all(&preamble()).unwrap();
+    stream.write_all(&introduction()).unwrap();
     stream
+}
+
+/// The preamble and the hello of a peer.
+fn introduction() -> Vec<u8> {
+    let mut bytes = preamble().to_vec();
+    encode(&hello(), &mut bytes).unwrap();
+    bytes
+}
+
+fn raise_file_limit(files: u64) {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_some_and(|current| current < files) {
+        let raised = rustix::process::Rlimit { current: Some(files), maximum: limit.maximum };
+        setrlimit(Resource::Nofile, raised)
+            .expect("this test needs more open files than `ulimit -Hn` allows");
+    }
 }

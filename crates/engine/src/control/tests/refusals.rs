@@ -39,11 +39,10 @@ fn an_older_caller_is_told_apart_and_learns_our_version() {
         let mut said = preamble_of(theirs);
         said.resize(200_000, 7);
         peer.write_all(&said).unwrap();
-        let id = called.until_accepted();
-        let reason = called.until_closed(id);
+        let reason = called.until(|side| side.any_closed());
         let sentence = format!("version {theirs}, this side has {VERSION}: {to_upgrade}");
         assert!(reason.to_string().contains(&sentence), "{reason}");
-        assert_eq!(called.frames(id).len(), 0);
+        assert_eq!(called.events.len(), 1, "nothing else is reported: {:?}", called.events);
         assert_eq!(
             read_to_end(&mut called, &mut peer),
             preamble(),
@@ -73,8 +72,7 @@ fn a_stranger_is_refused_at_its_first_byte() {
         let (mut called, address) = Side::listening();
         let mut peer = TcpStream::connect(address).unwrap();
         peer.write_all(said.as_bytes()).unwrap();
-        let id = called.until_accepted();
-        let reason = called.until_closed(id);
+        let reason = called.until(|side| side.any_closed());
         assert!(reason.to_string().ends_with("the other side is not a farreach engine"), "{reason}");
         assert!(reason.to_string().contains(&peer.local_addr().unwrap().to_string()), "{reason}");
         read_to_end(&mut called, &mut peer);
@@ -89,6 +87,14 @@ fn a_frame_that_means_nothing_ends_the_connection() {
     let id = called.until_accepted();
     let reason = called.until_closed(id);
     assert!(reason.to_string().ends_with("a frame of 2 bytes cannot be decoded"), "{reason}");
+    // The same as the first frame: it is not a peer.
+    let (mut called, address) = Side::listening();
+    let mut peer = TcpStream::connect(address).unwrap();
+    peer.write_all(&preamble()).unwrap();
+    peer.write_all(&[0, 0, 0, 2, 255, 255]).unwrap();
+    let reason = called.until(|side| side.any_closed());
+    assert!(reason.to_string().ends_with("a frame of 2 bytes cannot be decoded"), "{reason}");
+    assert_eq!(called.events.len(), 1, "{:?}", called.events);
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn sleep(control: &mut Control) -> Duration {
 
 #[test]
 fn a_ring_ends_a_sleep_each_time() {
-    let mut control = Control::new().unwrap();
+    let mut control = Control::new(&ControlBudgets::default()).unwrap();
     for _ in 0..3 {
         let wakeup = control.wakeup();
         let ringer = thread::spawn(move || {
@@ -32,7 +32,7 @@ fn a_ring_ends_a_sleep_each_time() {
 
 #[test]
 fn a_ring_before_ends_one_sleep_and_no_more() {
-    let mut control = Control::new().unwrap();
+    let mut control = Control::new(&ControlBudgets::default()).unwrap();
     control.wakeup().wake();
     control.wakeup().wake();
     assert!(sleep(&mut control) < SHORT);
@@ -44,7 +44,7 @@ fn a_ring_before_ends_one_sleep_and_no_more() {
 #[test]
 fn rings_and_sleeps_in_any_order_lose_none() {
     const WAKEUPS: u32 = 20_000;
-    let mut control = Control::new().unwrap();
+    let mut control = Control::new(&ControlBudgets::default()).unwrap();
     let (wakeup, woken) = (control.wakeup(), std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0)));
     let counter = std::sync::Arc::clone(&woken);
     let ringer = thread::spawn(move || {
@@ -61,17 +61,17 @@ fn rings_and_sleeps_in_any_order_lose_none() {
 
 #[test]
 fn what_is_watched_ends_sleeps_while_it_is_readable() {
-    let mut control = Control::new().unwrap();
+    let mut control = Control::new(&ControlBudgets::default()).unwrap();
     let (mut reader, mut writer) = pipe().unwrap();
     control.watch(reader.as_fd()).unwrap();
     writer.write_all(b"x").unwrap();
     for _ in 0..2 {
         assert!(sleep(&mut control) < SHORT);
-        assert_eq!(control.poll(&mut |event| panic!("{event:?}")).unwrap(), 0);
+        assert_eq!(control.poll(Instant::now(), &mut |event| panic!("{event:?}")).unwrap(), 0);
     }
     std::io::Read::read_exact(&mut reader, &mut [0]).unwrap();
     control.sleep(Some(Duration::ZERO)).unwrap();
-    control.poll(&mut |event| panic!("{event:?}")).unwrap();
+    control.poll(Instant::now(), &mut |event| panic!("{event:?}")).unwrap();
     writer.write_all(b"x").unwrap();
     control.unwatch(reader.as_fd()).unwrap();
     let begun = Instant::now();
@@ -82,7 +82,7 @@ fn what_is_watched_ends_sleeps_while_it_is_readable() {
 #[test]
 fn a_connection_ends_a_sleep() {
     let ((mut caller, to), (mut called, from)) = pair();
-    called.control.poll(&mut |_| {}).unwrap();
+    called.control.poll(Instant::now(), &mut |_| {}).unwrap();
     let peer = thread::spawn(move || {
         thread::sleep(Duration::from_millis(20));
         caller.control.send(to, &Frame::Goodbye).unwrap();

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use farreach_proto::wire::Frame;
 
 use super::*;
+use crate::budgets::ControlBudgets;
 use crate::control::{ConnectionId, Control, ControlEvent, RecordLayer, Wakeup};
 
 /// Time limit of each wait.
@@ -85,7 +86,7 @@ impl Drive for Asker {
         self.log.steps.fetch_add(1, Ordering::Relaxed);
         *self.log.by.lock().unwrap().entry(thread::current().id()).or_default() += 1;
         let (asked, wakers) = (&mut self.asked, &mut self.wakers);
-        let told = self.control.poll(&mut |event| {
+        let told = self.control.poll(Instant::now(), &mut |event| {
             if let ControlEvent::Frame(_, Frame::Ping { nonce }) = event {
                 asked.remove(&nonce).unwrap().send(nonce, wakers);
             }
@@ -113,7 +114,8 @@ struct Rig {
 impl Rig {
     fn new(progress: Progress) -> Self {
         let peer = Peer::start();
-        let (mut control, log) = (Control::new().unwrap(), Arc::new(Log::default()));
+        let (mut control, log) =
+            (Control::new(&ControlBudgets::default()).unwrap(), Arc::new(Log::default()));
         let id = control.connect(peer.address, RecordLayer::Plain).unwrap();
         let (asked, wakers) = (HashMap::new(), Vec::new());
         let asker = Asker { control, peer: id, count: 0, asked, wakers, log: Arc::clone(&log) };
@@ -154,7 +156,7 @@ struct Peer {
 
 impl Peer {
     fn start() -> Self {
-        let mut control = Control::new().unwrap();
+        let mut control = Control::new(&ControlBudgets::default()).unwrap();
         let address = control.listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let (wakeup, is_over) = (control.wakeup(), Arc::new(AtomicBool::new(false)));
         let is_told = Arc::clone(&is_over);
@@ -166,7 +168,7 @@ impl Peer {
                         pings.push((id, nonce));
                     }
                 };
-                if control.poll(&mut note).unwrap() == 0 {
+                if control.poll(Instant::now(), &mut note).unwrap() == 0 {
                     control.sleep(None).unwrap();
                 }
                 for (id, nonce) in pings.drain(..) {

@@ -44,7 +44,7 @@ fn who_stops_in_the_middle_of_the_handshake_is_given_up() {
         let reason = called.until(|side| side.any_closed());
         assert!(begun.elapsed() < Duration::from_secs(5) && begun.elapsed() > Duration::from_millis(200));
         assert!(reason.to_string().ends_with("the handshake was not complete within 300ms"), "{reason}");
-        assert!(called.accepted().is_none(), "it is nobody");
+        assert!(called.accepted().is_empty(), "it is nobody");
         assert!(called.control.connections.is_empty());
         // The peer sees the end of its connection.
         peer.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -92,7 +92,7 @@ fn a_cut_connection_is_told_and_so_is_a_changed_byte() {
         let hand = std::thread::spawn(move || {
             let mut peer = TcpStream::connect(address).unwrap();
             let mut session = here.connecting("127.0.0.1").unwrap();
-            rustls::Stream::new(&mut *session, &mut peer).write_all(&preamble()).unwrap();
+            rustls::Stream::new(&mut *session, &mut peer).write_all(&introduction()).unwrap();
             (peer, session)
         });
         let from = called.until_accepted();

@@ -1,6 +1,7 @@
 //! Tests over TLS, with real sockets and certificates.
 
 mod adopted;
+mod budgets;
 mod certificate_errors;
 mod ends;
 mod frames;
@@ -33,7 +34,11 @@ fn record_layer(session: impl Into<TlsSession>) -> RecordLayer {
 }
 
 fn listening_over(tls: Tls) -> (Side, SocketAddr) {
-    let (mut side, address) = Side::listening();
+    listening_with(tls, ControlBudgets::default())
+}
+
+fn listening_with(tls: Tls, budgets: ControlBudgets) -> (Side, SocketAddr) {
+    let (mut side, address) = Side::listening_with(budgets);
     side.control.accept_over_tls(tls);
     (side, address)
 }
@@ -44,24 +49,9 @@ fn secure_pair() -> Connected {
     let (here, there) = friends();
     let ((mut called, address), mut caller) = (listening_over(there), Side::new());
     let id = caller.control.connect(address, record_layer(here.connecting("127.0.0.1").unwrap())).unwrap();
-    let from =
-        run(&mut caller, &mut called, |caller, called| called.accepted().filter(|_| caller.is_connected(id)));
+    caller.control.send(id, &hello()).unwrap();
+    let from = run(&mut caller, &mut called, |caller, called| {
+        called.accepted().pop().filter(|_| caller.is_connected(id))
+    });
     ((caller, id), (called, from))
-}
-
-impl Side {
-    fn accepted(&self) -> Option<ConnectionId> {
-        self.events.iter().find_map(|event| match event {
-            ControlEvent::Accepted(id, _) => Some(*id),
-            _ => None,
-        })
-    }
-
-    /// Returns the reason of the first connection that has ended.
-    fn any_closed(&self) -> Option<CloseReason> {
-        self.events.iter().find_map(|event| match event {
-            ControlEvent::Closed(_, reason) => Some(reason.clone()),
-            _ => None,
-        })
-    }
 }

@@ -1,17 +1,19 @@
 //! Reads the frames of one connection, up to a limit, so that all connections are served.
 
+use super::admission::Admission;
 use super::connection::{Connection, Progress};
 use super::event::{ConnectionId, ControlEvent};
 use super::reason::CloseReason;
 
-/// The number of frames that may still be read from a connection in this turn.
-pub(super) struct FrameBudget {
+/// Reads frames from a connection.
+pub(super) struct FrameReader<'a> {
     pub(super) id: ConnectionId,
-    /// Frames left.
+    /// The number of frames that may still be read from the connection in this turn.
     pub(super) room: usize,
+    pub(super) admission: &'a mut Admission,
 }
 
-impl FrameBudget {
+impl FrameReader<'_> {
     /// Delivers frames to `sink`, and reads the socket at most once. Returns whether something is
     /// left that the poller does not report.
     pub(super) fn read(
@@ -29,7 +31,7 @@ impl FrameBudget {
         match connection.read(scratch)? {
             Progress::Dry => return Ok(false),
             Progress::More => {}
-            Progress::HandshakeDone => connection.announcement(self.id).into_iter().for_each(&mut *sink),
+            Progress::HandshakeDone => sink(ControlEvent::Connected(self.id)),
         }
         // The poller reports unread bytes of the socket again.
         Ok(self.deliver_frames(connection, sink)? || connection.has_something_left())
@@ -43,6 +45,12 @@ impl FrameBudget {
     ) -> Result<bool, CloseReason> {
         while self.room > 0 {
             let Some(frame) = connection.next_frame()? else { return Ok(false) };
+            if connection.awaits_first_frame() {
+                let (peer, admitted) = (connection.peer, self.admission.admit(connection.address()));
+                admitted.map_err(|exceeded| CloseReason::OverBudget { peer, exceeded })?;
+                connection.open();
+                sink(ControlEvent::Accepted(self.id, peer));
+            }
             self.room -= 1;
             sink(ControlEvent::Frame(self.id, frame));
         }
