@@ -12,7 +12,7 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let engine = Engine::new()?;
-//! println!("listening at {}", engine.listen("0.0.0.0:18520")?);
+//! println!("listening at {}", engine.listen("127.0.0.1:18520")?);
 //! let peer = engine.accept().wait(SOON)?;
 //!
 //! let memory = engine.allocate(64 * 4096).wait(SOON)?;
@@ -51,9 +51,14 @@
 //!
 //! The engine does not discover peers: the program gives their addresses. It does not encrypt data:
 //! pages and messages go over the rails as they are, and anyone on their path can read and change
-//! them. The control connection, which carries the keys of granted memory, uses TLS if [`Settings`]
-//! ask for it (feature `tls`); then only peers with a valid certificate are accepted. A peer is
-//! trusted to name its own memory and counters.
+//! them. The control connection, which carries the keys of granted memory, uses TLS, by a shared
+//! secret ([`Settings::secret`]) or by certificates ([`Settings::tls`]). Without either, an engine
+//! listens on and connects to loopback addresses only, unless [`Settings::insecure`] allows more. A
+//! peer is trusted to name its own memory and counters.
+//!
+//! # Features
+//!
+//! `tls`, on by default: TLS on the control connection. It needs a C compiler, for ring.
 #![forbid(unsafe_code)]
 
 mod address;

@@ -296,7 +296,7 @@ fn way_7_a_server_of_another_name_is_told_with_its_names() {
         "\n       farreach COMMAND PEER --tls FOLDER --tls-name NAME",
     ];
     let ended = assert_way(7, &served, &words, &tls(&client));
-    assert!(ended.stderr.contains("not for 127.0.0.1"), "{ended:#?}");
+    assert!(ended.stderr.contains("it is for storage-7, 10.0.0.7, not for 127.0.0.1"), "{ended:#?}");
     assert_accepted(&served, &[&tls(&client)[..], &["--tls-name", "storage-7"]].concat());
     assert_accepted(&served, &[&tls(&client)[..], &["--tls-name", "10.0.0.7"]].concat());
 }

@@ -71,6 +71,11 @@ impl Certificate {
         self.subject.as_deref().or(self.names.first().map(String::as_str)).unwrap_or("without a name")
     }
 
+    /// Returns its DNS names and addresses, the first few.
+    pub(super) fn names(&self) -> &[String] {
+        &self.names
+    }
+
     pub(super) fn not_after(&self) -> &str {
         &self.not_after.text
     }

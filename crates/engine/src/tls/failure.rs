@@ -140,9 +140,9 @@ fn of_certificate(
             "check the clocks of both hosts (`date`), and the first day on which the certificate is valid"
                 .to_owned(),
         ),
-        CertificateError::NotValidForNameContext { expected, presented } => {
+        CertificateError::NotValidForNameContext { expected, .. } => {
             let expected = printable(&expected.to_str());
-            (format!("it is for {}, not for {expected}", list(presented)), OTHER_NAME.to_owned())
+            (format!("it is for {}, not for {expected}", names(refused)), OTHER_NAME.to_owned())
         }
         CertificateError::NotValidForName => ("it is for another name".to_owned(), OTHER_NAME.to_owned()),
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
@@ -171,17 +171,13 @@ const ANY_USE: &str =
     "issue it for both client and server authentication (extended key usage), or without this extension";
 
 /// Lists the names in a certificate.
-fn list(names: &[String]) -> String {
-    // rustls formats a name as `DnsName("storage-7")`; the text in quotes is wanted.
-    let bare = |name: &String| printable(name.split('"').nth(1).unwrap_or(name));
-    match names {
-        [] => "no name".to_owned(),
-        names => names.iter().take(NAMES_MAX).map(bare).collect::<Vec<_>>().join(", "),
+fn names(certificate: Option<&Certificate>) -> String {
+    match certificate.map(Certificate::names) {
+        None => "another name".to_owned(),
+        Some([]) => "no name".to_owned(),
+        Some(names) => names.join(", "),
     }
 }
-
-/// Names that an error lists. A stranger's certificate may have thousands.
-const NAMES_MAX: usize = 4;
 
 /// Returns cause and fix for an alert of the peer, which refuses what this side presents.
 fn of_alert(alert: AlertDescription, this_side: &ThisSide) -> (String, String) {

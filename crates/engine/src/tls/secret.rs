@@ -142,6 +142,9 @@ impl Secret {
         let file = File::open(path).map_err(unreadable)?;
         // The opened file is checked, not its name, which may lead to another file by now.
         let status = file.metadata().map_err(unreadable)?;
+        if status.is_dir() {
+            return Err(unreadable(std::io::ErrorKind::IsADirectory.into()));
+        }
         if is_open_to_others(status.mode(), status.uid()) {
             let cause = format!("other users have access to it (mode {:04o})", status.mode() & 0o7777);
             let fix = format!("give only its owner access:\nchmod 600 {}", path.display());
@@ -355,6 +358,12 @@ mod tests {
         assert!(!is_open_to_others(0o100_600, 1000) && !is_open_to_others(0o100_400, 1000));
         assert!(!is_open_to_others(0o100_640, 0) && is_open_to_others(0o100_640, 1000));
         assert!(is_open_to_others(0o100_660, 0) && is_open_to_others(0o100_604, 0));
+    }
+
+    #[test]
+    fn a_folder_is_not_a_secret() {
+        let error = Secret::from_file("/tmp").unwrap_err();
+        assert!(error.cause().contains("directory") && !error.fix().contains("chmod"), "{error:?}");
     }
 
     /// A file that never ends is not read to its end.

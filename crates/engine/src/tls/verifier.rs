@@ -238,3 +238,81 @@ impl ClientCertVerifier for OnlyKey {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rustls::server::AlwaysResolvesServerRawPublicKeys;
+    use rustls::sign::CertifiedKey;
+    use rustls::version::TLS13;
+    use rustls::{ClientConnection, ConnectionCommon, ServerConfig, ServerConnection, SideData};
+
+    use super::*;
+    use crate::Tls;
+
+    const SECRET: &str = "5f1d7a9c03e2b846d1f0a37c9be4582610cc47e39a5d8b71f2640e9d3ab8c75e";
+
+    /// Passes bytes of one side to the other one.
+    fn pass<A: SideData, B: SideData>(
+        from: &mut ConnectionCommon<A>,
+        to: &mut ConnectionCommon<B>,
+    ) -> Result<(), Error> {
+        let mut bytes = Vec::new();
+        while from.wants_write() {
+            from.write_tls(&mut bytes).unwrap();
+        }
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            to.read_tls(&mut rest).unwrap();
+            to.process_new_packets()?;
+        }
+        Ok(())
+    }
+
+    /// Returns the error of the client, if it does not accept the server.
+    fn client_error(client: &mut ClientConnection, server: &mut ServerConnection) -> Option<Error> {
+        for _ in 0..10 {
+            pass(client, server).unwrap();
+            if let Err(error) = pass(server, client) {
+                return Some(error);
+            }
+        }
+        assert!(!client.is_handshaking());
+        None
+    }
+
+    /// Returns a server that presents this public key, and signs with another key.
+    fn pretending(public: Vec<u8>) -> ServerConnection {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut key = vec![48, 46, 2, 1, 0, 48, 5, 6, 3, 43, 101, 112, 4, 34, 4, 32];
+        key.extend([7; 32]);
+        let key = rustls::crypto::ring::sign::any_eddsa_type(&key.into()).unwrap();
+        let presented = CertifiedKey::new(vec![public.into()], key);
+        let known = crate::tls::public_key_of(SECRET).into();
+        let clients = OnlyKey::new(known, provider.signature_verification_algorithms);
+        let resolver = AlwaysResolvesServerRawPublicKeys::new(Arc::new(presented));
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])
+            .unwrap()
+            .with_client_cert_verifier(Arc::new(clients))
+            .with_cert_resolver(Arc::new(resolver));
+        config.alpn_protocols = vec![b"farreach-secret".to_vec()];
+        ServerConnection::new(Arc::new(config)).unwrap()
+    }
+
+    /// The public key of the secret is not enough, nor is one that is similar.
+    #[test]
+    fn a_server_without_the_secret_is_refused() {
+        let tls = Tls::from_secret(SECRET.parse().unwrap());
+        let public = crate::tls::public_key_of(SECRET);
+        let mut client = tls.connecting("storage-7").unwrap();
+        let error = client_error(&mut client, &mut pretending(public.clone()));
+        assert_eq!(error, Some(CertificateError::BadSignature.into()));
+        for presented in [public[..public.len() - 1].to_vec(), [&public[..], &[0]].concat(), vec![0; 44]] {
+            let mut client = tls.connecting("storage-7").unwrap();
+            let error = client_error(&mut client, &mut pretending(presented));
+            assert_eq!(error, Some(CertificateError::ApplicationVerificationFailure.into()));
+        }
+        let (mut client, mut server) = (tls.connecting("storage-7").unwrap(), tls.accepting().unwrap());
+        assert_eq!(client_error(&mut client, &mut server), None);
+    }
+}
