@@ -168,7 +168,7 @@ impl Carrier {
     fn control(&mut self, machine: &mut Machine, control: Control) {
         match control {
             Control::OpenLink(opening) => {
-                let opened = self.rails[opening.rail].open_link();
+                let opened = self.rails[opening.rail].open_link(opening.peer);
                 machine.handle_opened(opening, opened);
             }
             Control::Connect { end, peer_end } => {
@@ -256,23 +256,24 @@ impl Carrier {
             return Err((error, Some(memory)));
         }
         let len = memory.len() as u64;
-        let (granted, keys) = self.make_keys(memory, rights)?;
+        let (granted, keys) = self.make_keys(peer, memory, rights)?;
         let memory = Arc::clone(&granted.memory);
         let id = machine.grant(peer, len, rights, keys, now);
         self.memory.grants.insert(id, granted);
         Ok(GrantMade { id, memory })
     }
 
-    /// Creates keys for memory, on every rail.
+    /// Creates keys of a peer for memory, on every rail.
     fn make_keys(
         &mut self,
+        peer: PeerKey,
         memory: Exposed,
         rights: Rights,
     ) -> Result<(GrantedMemory, RemoteKeys), (RailError, Option<Exposed>)> {
         let mut granted = GrantedMemory { memory: Arc::new(memory), keys: Vec::new() };
         let mut remote = RemoteKeys::new();
         for rail in 0..self.rails.len() {
-            match self.rails[rail].make_key(&granted.memory, rights) {
+            match self.rails[rail].make_key(peer, &granted.memory, rights) {
                 Ok(key) => {
                     granted.keys.push(Some(key.id));
                     remote.push(Some((key.address, key.key)));

@@ -20,6 +20,7 @@ pub use event::Event;
 pub use held::Held;
 pub use rail::{Key, KeyId, Rail};
 
+pub use farreach_proto::machine::PeerKey;
 pub use farreach_proto::plan::{Extent, Limits};
 pub use farreach_proto::rail::{
     EndedKeys, LinkKey, Proof, Properties, RailError, RailStatus, Refusal, RemoteSegment, RemoteSegments,

@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use farreach_memory::{Buffers, Exposed, Memory};
+use farreach_proto::machine::PeerKey;
 use farreach_proto::rights::Rights;
 
 use crate::{Event, LinkKey, Properties, RailError, Refusal, WorkRequest};
@@ -14,9 +15,9 @@ pub trait Rail: Send + fmt::Debug {
     /// Returns its properties. They never change.
     fn properties(&self) -> &Properties;
 
-    /// Creates this side's end of a link to one peer. Returns its key on this rail, and the address
+    /// Creates this side's end of a link to a peer. Returns its key on this rail, and the address
     /// that the other end needs. The key is never used again for another link.
-    fn open_link(&mut self) -> Result<(LinkKey, Vec<u8>), RailError>;
+    fn open_link(&mut self, peer: PeerKey) -> Result<(LinkKey, Vec<u8>), RailError>;
 
     /// Connects an end to the peer's. When this returns, operations of the peer are served here (as
     /// long as this side polls), so the peer may be told to post.
@@ -42,9 +43,9 @@ pub trait Rail: Send + fmt::Debug {
     /// memory does nothing.
     fn register(&mut self, memory: &Memory) -> Result<(), RailError>;
 
-    /// Creates a key with which peers access this memory over this rail. The memory
-    /// [counts](Exposed::keys) the key.
-    fn make_key(&mut self, memory: &Arc<Exposed>, rights: Rights) -> Result<Key, RailError>;
+    /// Creates a key with which a peer accesses this memory over this rail. A rail that can separate
+    /// peers lets no other peer use it. The memory [counts](Exposed::keys) the key.
+    fn make_key(&mut self, peer: PeerKey, memory: &Arc<Exposed>, rights: Rights) -> Result<Key, RailError>;
 
     /// Ends a key: no operation that a peer begins from now on lands with it. The memory counts the
     /// key until it is proven that nothing is in flight with it either: at once, or by a

@@ -34,13 +34,13 @@
 //! let network = SimNetwork::new(SimSettings::new(7));
 //! let mut here = SimRail::new(&network, 0, SimCard::rc());
 //! let mut there = SimRail::new(&network, 1, SimCard::rc());
-//! let (link, end_here) = here.open_link()?;
-//! let (link_there, end_there) = there.open_link()?;
+//! let (link, end_here) = here.open_link(farreach_rail::PeerKey(0))?;
+//! let (link_there, end_there) = there.open_link(farreach_rail::PeerKey(0))?;
 //! here.connect(link, &end_there)?;
 //! there.connect(link_there, &end_here)?;
 //!
 //! let granted = Arc::new(Memory::allocate(4096)?.expose());
-//! let key = there.make_key(&granted, Rights::WRITE)?;
+//! let key = there.make_key(farreach_rail::PeerKey(0), &granted, Rights::WRITE)?;
 //! let mut page = Memory::allocate(5)?;
 //! page.copy_from_slice(b"hello");
 //! here.register(page.memory())?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use farreach_memory::{Buffers, DomainId, Exposed, Memory};
 use farreach_proto::rights::Rights;
-use farreach_rail::{Event, Key, KeyId, LinkKey, Properties, Rail, RailError, Refusal, WorkRequest};
+use farreach_rail::{Event, Key, KeyId, LinkKey, PeerKey, Properties, Rail, RailError, Refusal, WorkRequest};
 use serde::{Deserialize, Serialize};
 
 use super::card::{CardId, SimCard};
@@ -107,7 +107,7 @@ impl Rail for SimRail {
         &self.properties
     }
 
-    fn open_link(&mut self) -> Result<(LinkKey, Vec<u8>), RailError> {
+    fn open_link(&mut self, _peer: PeerKey) -> Result<(LinkKey, Vec<u8>), RailError> {
         let operation = "open a link of a simulated card";
         let mut world = self.network.lock();
         self.check(&mut world, operation)?;
@@ -183,7 +183,7 @@ impl Rail for SimRail {
             .map_err(|reason| RailError::new(operation, reason.to_string(), "use fewer rails"))
     }
 
-    fn make_key(&mut self, memory: &Arc<Exposed>, rights: Rights) -> Result<Key, RailError> {
+    fn make_key(&mut self, _peer: PeerKey, memory: &Arc<Exposed>, rights: Rights) -> Result<Key, RailError> {
         let mut world = self.network.lock();
         self.check(&mut world, "expose memory over a simulated card")?;
         Ok(world.make_key(self.card(), memory, rights))

@@ -14,7 +14,7 @@ use super::CardId;
 ///
 /// let network = SimNetwork::new(SimSettings::new(7));
 /// let mut provider = SimRail::new(&network, 0, SimCard::rc());
-/// let (link, _) = provider.open_link()?;
+/// let (link, _) = provider.open_link(farreach_rail::PeerKey(0))?;
 /// provider.post(link, 0, WorkRequest::Send, Buffers::None).unwrap_err();
 /// let violation = &network.violations()[0];
 /// assert_eq!(

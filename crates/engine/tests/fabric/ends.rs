@@ -229,7 +229,7 @@ pub(crate) fn dead_keys_hold_memory_up_to_a_bound(place: &Place) {
     // Memory that a user holds does not count.
     let granted = pair.expose(B, PART);
     for _ in 0..20 {
-        let key = pair.rails[B].make_key(&granted.memory, Rights::WRITE).unwrap();
+        let key = pair.rails[B].make_key(farreach_rail::PeerKey(0), &granted.memory, Rights::WRITE).unwrap();
         pair.rails[B].end_key(key.id).unwrap();
         assert!(!pair.rails[B].holds_too_much());
     }

@@ -50,7 +50,7 @@ pub(crate) fn its_properties_are_what_the_library_says(place: &Place) {
 
 pub(crate) fn what_is_no_end_is_refused(place: &Place) {
     let mut pair = Pair::open(place);
-    let (link, end) = pair.rails[A].open_link().unwrap();
+    let (link, end) = pair.rails[A].open_link(farreach_rail::PeerKey(0)).unwrap();
     for wrong in [&end[..end.len() - 1], &[], &[0xff; 64], &[&end[..], &[0]].concat()] {
         let error = pair.rails[A].connect(link, wrong).unwrap_err();
         assert!(!error.cause.is_empty() && error.fix.contains("same kind"), "{error:?}");
@@ -86,7 +86,9 @@ pub(crate) fn one_memory_is_reached_over_two_rails(place: &Place) {
     };
     let mut rails = [open(2), open(3)];
     let memory = Arc::new(Memory::allocate(8192).unwrap().expose());
-    let keys = [0, 1].map(|rail: usize| rails[rail].rails[B].make_key(&memory, Rights::WRITE).unwrap());
+    let keys = [0, 1].map(|rail: usize| {
+        rails[rail].rails[B].make_key(farreach_rail::PeerKey(0), &memory, Rights::WRITE).unwrap()
+    });
     for (rail, pair) in rails.iter_mut().enumerate() {
         let slice = pair.slice(A, &pattern(rail as u8, 4096));
         let (key, offset) = (keys[rail], 4096 * rail as u64);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use farreach::{Engine, ErrorKind, Memory, PageMap, Pages, Rights, Settings};
 use farreach_memory::Buffers;
 use farreach_memory::Exposed;
-use farreach_rail::{Event, Key, KeyId, LinkKey, Properties, Rail, RailError, Refusal, WorkRequest};
+use farreach_rail::{Event, Key, KeyId, LinkKey, PeerKey, Properties, Rail, RailError, Refusal, WorkRequest};
 
 use super::survivor::SOON;
 
@@ -24,8 +24,8 @@ impl Rail for Counting {
         self.rail.properties()
     }
 
-    fn open_link(&mut self) -> Result<(LinkKey, Vec<u8>), RailError> {
-        self.rail.open_link()
+    fn open_link(&mut self, peer: PeerKey) -> Result<(LinkKey, Vec<u8>), RailError> {
+        self.rail.open_link(peer)
     }
 
     fn connect(&mut self, link: LinkKey, peer_end: &[u8]) -> Result<(), RailError> {
@@ -44,8 +44,8 @@ impl Rail for Counting {
         self.rail.register(memory)
     }
 
-    fn make_key(&mut self, memory: &Arc<Exposed>, rights: Rights) -> Result<Key, RailError> {
-        self.rail.make_key(memory, rights)
+    fn make_key(&mut self, peer: PeerKey, memory: &Arc<Exposed>, rights: Rights) -> Result<Key, RailError> {
+        self.rail.make_key(peer, memory, rights)
     }
 
     fn end_key(&mut self, key: KeyId) -> Result<(), RailError> {

@@ -119,7 +119,7 @@ impl Writer {
         stream.set_nonblocking(true).unwrap();
         let mut rail = open();
         let source = source(rail.as_mut());
-        let (link, end) = rail.open_link().unwrap();
+        let (link, end) = rail.open_link(farreach_rail::PeerKey(0)).unwrap();
         let kind = rail.properties().kind.clone();
         let (decoder, spoke_at) = (Decoder::new(), Instant::now());
         let mut writer = Self {
@@ -216,7 +216,7 @@ impl Writer {
     /// peer. If that end is gone, offers a new link.
     fn begin_anew(&mut self) {
         let mut rail = (self.open)();
-        let (link, end) = rail.open_link().unwrap();
+        let (link, end) = rail.open_link(farreach_rail::PeerKey(0)).unwrap();
         self.source = source(rail.as_mut());
         (self.rail, self.link) = (rail, link);
         // The end of a connection accepts only the peer that it was connected to.

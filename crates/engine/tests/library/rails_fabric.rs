@@ -68,7 +68,7 @@ fn a_stranger_who_waits_for_a_reset_does_no_harm() {
         }
     };
     for _ in 0..10 {
-        let (_, end) = rail.open_link().unwrap();
+        let (_, end) = rail.open_link(farreach_rail::PeerKey(0)).unwrap();
         // An end finishes with a `sockaddr_in`.
         let address = &end[end.len() - 16..];
         let port = u16::from_be_bytes([address[2], address[3]]);

@@ -58,7 +58,8 @@ pub enum Control {
 pub struct Opening {
     /// The rail to create it on.
     pub rail: usize,
-    pub(super) peer: PeerKey,
+    /// The peer.
+    pub peer: PeerKey,
     /// The index among the peer's links.
     pub(super) index: usize,
     pub(super) id: LinkId,

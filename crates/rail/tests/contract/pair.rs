@@ -43,7 +43,7 @@ impl<R: Rail> Pair<R> {
     /// Connects a new link between both.
     pub(crate) fn link(&mut self) {
         assert_eq!(self.rails[A].properties().kind, self.rails[B].properties().kind);
-        let ends = [A, B].map(|side| self.rails[side].open_link().unwrap());
+        let ends = [A, B].map(|side| self.rails[side].open_link(farreach_rail::PeerKey(0)).unwrap());
         self.links = [ends[A].0, ends[B].0];
         for side in [A, B] {
             assert!(!self.all_links[side].contains(&self.links[side]), "a name is not used again");
@@ -64,7 +64,7 @@ impl<R: Rail> Pair<R> {
     /// Grants the other side all rights to memory of this side.
     pub(crate) fn expose(&mut self, side: usize, len: usize) -> Granted {
         let memory = Arc::new(Memory::allocate(len).unwrap().expose());
-        let key = self.rails[side].make_key(&memory, Rights::all()).unwrap();
+        let key = self.rails[side].make_key(farreach_rail::PeerKey(0), &memory, Rights::all()).unwrap();
         Granted { memory, key }
     }
 

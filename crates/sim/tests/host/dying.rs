@@ -174,7 +174,7 @@ fn a_killed_host_takes_all_with_it_and_comes_back_as_another() {
             assert!(pair.network.is_killed(1) && !pair.network.is_usable(pair.there.rail.id()));
             let error = pair.there.rail.poll(&mut |event| panic!("{event:?}")).unwrap_err();
             assert_eq!(error.cause, "the host of this card was killed");
-            pair.there.rail.open_link().unwrap_err();
+            pair.there.rail.open_link(farreach_rail::PeerKey(0)).unwrap_err();
 
             // The memory of a dead host has no owner: dropping it is no violation.
             let id = pair.there.rail.id();
@@ -335,7 +335,7 @@ fn a_killed_card_has_ended_whatever_is_asked_to_end() {
         pair.there.rail.close_link(pair.there.link);
         assert_eq!(pair.there.rail.in_flight(), 0);
         assert_eq!(std::sync::Arc::strong_count(&pair.there.granted), 1, "nobody else has it");
-        pair.there.rail.open_link().unwrap_err();
+        pair.there.rail.open_link(farreach_rail::PeerKey(0)).unwrap_err();
         pair.network.kill_host(0);
         pair.here.rail.reset().unwrap();
         assert_eq!((pair.here.rail.in_flight(), pair.network.leaked()), (0, 0));

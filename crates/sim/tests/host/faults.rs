@@ -150,10 +150,10 @@ fn what_cannot_be_made_is_told_and_may_be_tried_again() {
     let failing = SimSettings { odds, ..SimSettings::new(5) };
     let network = farreach_sim::SimNetwork::new(failing);
     let mut rail = farreach_sim::SimRail::new(&network, 0, SimCard::rc());
-    let opened: Vec<bool> = (0..100).map(|_| rail.open_link().is_ok()).collect();
+    let opened: Vec<bool> = (0..100).map(|_| rail.open_link(farreach_rail::PeerKey(0)).is_ok()).collect();
     assert!(opened.contains(&true) && opened.contains(&false));
     network.calm();
-    assert!((0..100).all(|_| rail.open_link().is_ok()));
+    assert!((0..100).all(|_| rail.open_link(farreach_rail::PeerKey(0)).is_ok()));
 
     // Calls that were not asked to fail do not fail.
     let pieces = Buffers::None;

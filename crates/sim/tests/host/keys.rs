@@ -142,7 +142,8 @@ fn keys_are_ended_once_and_by_their_own_card() {
     let mut pair = Pair::new(0, SimCard::rc());
     let id = pair.there.key.id;
     pair.here.rail.end_key(id).unwrap_err();
-    let other = pair.there.rail.make_key(&pair.there.granted, Rights::READ).unwrap();
+    let other =
+        pair.there.rail.make_key(farreach_rail::PeerKey(0), &pair.there.granted, Rights::READ).unwrap();
     assert_ne!((other.id, other.key), (id, pair.there.key.key));
     pair.there.rail.end_key(id).unwrap();
     pair.there.rail.end_key(id).unwrap_err();

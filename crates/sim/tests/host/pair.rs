@@ -32,7 +32,7 @@ impl Side {
     pub(crate) fn new(network: &SimNetwork, host: u32, card: SimCard) -> Self {
         let mut rail = SimRail::new(network, host, card);
         let granted = Arc::new(Memory::allocate(GRANTED_LEN).unwrap().expose());
-        let key = rail.make_key(&granted, Rights::all()).unwrap();
+        let key = rail.make_key(farreach_rail::PeerKey(0), &granted, Rights::all()).unwrap();
         Self { rail, link: LinkKey(u64::MAX), granted, key, told: Vec::new() }
     }
 
@@ -111,8 +111,8 @@ impl Pair {
 
     /// Connects another link between the two.
     pub(crate) fn connect(&mut self) {
-        let (link, end) = self.here.rail.open_link().unwrap();
-        let (link_there, end_there) = self.there.rail.open_link().unwrap();
+        let (link, end) = self.here.rail.open_link(farreach_rail::PeerKey(0)).unwrap();
+        let (link_there, end_there) = self.there.rail.open_link(farreach_rail::PeerKey(0)).unwrap();
         self.here.rail.connect(link, &end_there).unwrap();
         self.there.rail.connect(link_there, &end).unwrap();
         (self.here.link, self.there.link) = (link, link_there);

@@ -96,12 +96,12 @@ fn links_connect_cards_of_one_kind_and_once() {
     let network = SimNetwork::new(SimSettings::new(0));
     let mut rc = SimRail::new(&network, 0, SimCard::rc());
     let mut efa = SimRail::new(&network, 1, SimCard::efa());
-    let (link, _) = rc.open_link().unwrap();
-    let (_, other_end) = efa.open_link().unwrap();
+    let (link, _) = rc.open_link(farreach_rail::PeerKey(0)).unwrap();
+    let (_, other_end) = efa.open_link(farreach_rail::PeerKey(0)).unwrap();
     let error = rc.connect(link, &other_end).unwrap_err();
     assert_eq!(error.cause, "this card is sim/rc, the peer's is sim/efa");
     rc.connect(link, b"?").unwrap_err();
-    let (_, end) = SimRail::new(&network, 1, SimCard::rc()).open_link().unwrap();
+    let (_, end) = SimRail::new(&network, 1, SimCard::rc()).open_link(farreach_rail::PeerKey(0)).unwrap();
     rc.connect(link, &end).unwrap();
     rc.connect(link, &end).unwrap_err();
 }

@@ -65,7 +65,7 @@ fn a_request_over_a_link_that_leads_nowhere() {
                 Buffers::None,
             )
         };
-        let (unconnected, _) = pair.here.rail.open_link().unwrap();
+        let (unconnected, _) = pair.here.rail.open_link(farreach_rail::PeerKey(0)).unwrap();
         assert!(is_down(post(&mut pair.here.rail, unconnected, 1, immediate())));
         // A link of another card.
         assert!(is_down(post(&mut pair.here.rail, pair.there.link, 1, immediate())));
@@ -98,7 +98,8 @@ fn targets_that_were_not_granted() {
     for card in SimCard::kinds() {
         let mut pair = Pair::new(0, card.clone());
         let granted = pair.target(0, 4);
-        let read_only = pair.there.rail.make_key(&pair.there.granted, Rights::READ).unwrap();
+        let read_only =
+            pair.there.rail.make_key(farreach_rail::PeerKey(0), &pair.there.granted, Rights::READ).unwrap();
         let targets = [
             RemoteSegment { address: granted.address + 4093, ..granted },
             RemoteSegment { address: granted.address.wrapping_sub(1), ..granted },

@@ -1,11 +1,11 @@
 //! A rail over libfabric: one reliable-datagram endpoint for all peers.
 //!
 //! ```no_run
-//! use farreach_rail::Rail;
+//! use farreach_rail::{PeerKey, Rail};
 //! use farreach::rails::fabric::{FabricRail, FabricSettings};
 //!
 //! let mut rail = FabricRail::open_named("tcp", None, &FabricSettings::default())?;
-//! let (link, end) = rail.open_link()?;
+//! let (link, end) = rail.open_link(PeerKey(0))?;
 //! println!("{}: {} bytes for the other side of {link:?}", rail.properties().name, end.len());
 //! # Ok::<(), farreach_rail::RailError>(())
 //! ```
@@ -35,7 +35,7 @@ use std::sync::Arc;
 
 use farreach_fabric::{CompletionQueue, Fabric, Info, MrMode, Profile};
 use farreach_memory::{Buffers, Exposed, Memory};
-use farreach_rail::{Event, Key, KeyId, LinkKey, Properties, Rail, RailError, Refusal, WorkRequest};
+use farreach_rail::{Event, Key, KeyId, LinkKey, PeerKey, Properties, Rail, RailError, Refusal, WorkRequest};
 
 use crate::Rights;
 
@@ -123,7 +123,7 @@ impl Rail for FabricRail {
         &self.rail.properties
     }
 
-    fn open_link(&mut self) -> Result<(LinkKey, Vec<u8>), RailError> {
+    fn open_link(&mut self, _peer: PeerKey) -> Result<(LinkKey, Vec<u8>), RailError> {
         self.rail.open_link()
     }
 
@@ -143,7 +143,7 @@ impl Rail for FabricRail {
         self.rail.register(memory)
     }
 
-    fn make_key(&mut self, memory: &Arc<Exposed>, rights: Rights) -> Result<Key, RailError> {
+    fn make_key(&mut self, _peer: PeerKey, memory: &Arc<Exposed>, rights: Rights) -> Result<Key, RailError> {
         self.rail.make_key(memory, rights)
     }
 

@@ -57,7 +57,7 @@ use farreach_rail::{LinkKey, Properties, RailError};
 /// let settings = VerbsSettings::default();
 /// let rail = &verbs::rails_named("rxe0", &settings)?[0];
 /// let (mut here, mut there) = (VerbsRail::open(rail, &settings)?, VerbsRail::open(rail, &settings)?);
-/// let ((link, end), (far_link, far_end)) = (here.open_link()?, there.open_link()?);
+/// let ((link, end), (far_link, far_end)) = (here.open_link(farreach_rail::PeerKey(0))?, there.open_link(farreach_rail::PeerKey(0))?);
 /// here.connect(link, &far_end)?;
 /// there.connect(far_link, &end)?;
 /// # Ok::<(), farreach_rail::RailError>(())

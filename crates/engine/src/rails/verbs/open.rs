@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use farreach_proto::counter::IMMEDIATE_PAGES_MAX;
 use farreach_proto::plan::Limits;
-use farreach_rail::{EndedKeys, Proof, Properties, Rail, RailError};
+use farreach_rail::{EndedKeys, PeerKey, Proof, Properties, Rail, RailError};
 use farreach_verbs::attributes::{AtomicCapability, DeviceAttributes};
 use farreach_verbs::context::Context;
 use farreach_verbs::mr::AccessFlags;
@@ -62,7 +62,7 @@ impl VerbsRail {
             broken: None,
         };
         // Opening a link reports unsupported settings now, and not when the first peer connects.
-        let (link, _) = provider.open_link()?;
+        let (link, _) = provider.open_link(PeerKey(0))?;
         provider.close_link(link);
         Ok(provider)
     }

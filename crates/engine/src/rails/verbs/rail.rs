@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use farreach_memory::{Buffers, Exposed, Memory};
-use farreach_rail::{Event, Key, KeyId, LinkKey, Properties, Rail, RailError, Refusal, WorkRequest};
+use farreach_rail::{Event, Key, KeyId, LinkKey, PeerKey, Properties, Rail, RailError, Refusal, WorkRequest};
 use farreach_verbs::mr::AccessFlags;
 use farreach_verbs::wr;
 
@@ -24,7 +24,7 @@ impl Rail for VerbsRail {
         &self.properties
     }
 
-    fn open_link(&mut self) -> Result<(LinkKey, Vec<u8>), RailError> {
+    fn open_link(&mut self, _peer: PeerKey) -> Result<(LinkKey, Vec<u8>), RailError> {
         if let Some(broken) = &self.broken {
             return Err(broken.clone());
         }
@@ -87,7 +87,7 @@ impl Rail for VerbsRail {
         self.pd.register(memory).map_err(|error| self.failed("register memory", &error))
     }
 
-    fn make_key(&mut self, memory: &Arc<Exposed>, rights: Rights) -> Result<Key, RailError> {
+    fn make_key(&mut self, _peer: PeerKey, memory: &Arc<Exposed>, rights: Rights) -> Result<Key, RailError> {
         let key = self
             .pd
             .expose_also(memory, access(rights))

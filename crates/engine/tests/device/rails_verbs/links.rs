@@ -27,8 +27,8 @@ fn a_rail_says_what_it_is() {
 fn an_end_that_makes_no_sense_is_refused_and_the_right_one_connects_once() {
     on_host_a(|| {
         let mut pair = Pair::new();
-        let (link, _) = pair.a.rail.open_link().unwrap();
-        let (far, end) = pair.b.rail.open_link().unwrap();
+        let (link, _) = pair.a.rail.open_link(farreach_rail::PeerKey(0)).unwrap();
+        let (far, end) = pair.b.rail.open_link(farreach_rail::PeerKey(0)).unwrap();
         for wrong in [&b""[..], &end[..end.len() - 1], &[0xff; 64]] {
             let error = pair.a.rail.connect(link, wrong).unwrap_err();
             assert!(error.cause.contains("is not valid"), "{error}");

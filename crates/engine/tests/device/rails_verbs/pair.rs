@@ -104,7 +104,8 @@ impl Side {
 
     pub(crate) fn grant(&mut self, slice: Slice, rights: Rights) -> Granted {
         let (len, memory) = (slice.len(), Arc::new(slice.expose()));
-        let Key { id, address, key } = self.rail.make_key(&memory, rights).expect("a key");
+        let Key { id, address, key } =
+            self.rail.make_key(farreach_rail::PeerKey(0), &memory, rights).expect("a key");
         Granted { memory, id, whole: RemoteSegment { address, key, len: len as u64 } }
     }
 
@@ -161,8 +162,8 @@ impl Pair {
 
     /// Connects one more link.
     pub(crate) fn link(&mut self) -> (LinkKey, LinkKey) {
-        let (at_a, end_a) = self.a.rail.open_link().expect("a link");
-        let (at_b, end_b) = self.b.rail.open_link().expect("a link");
+        let (at_a, end_a) = self.a.rail.open_link(farreach_rail::PeerKey(0)).expect("a link");
+        let (at_b, end_b) = self.b.rail.open_link(farreach_rail::PeerKey(0)).expect("a link");
         self.a.rail.connect(at_a, &end_b).expect("it is connected");
         self.b.rail.connect(at_b, &end_a).expect("it is connected");
         (at_a, at_b)
