@@ -97,9 +97,13 @@ pub struct Outbox {
     next_transfer: u64,
     reported: Reported,
     owed: BTreeMap<(LinkId, CounterId), Owed>,
+    /// The number of entries of `owed` about which the receiver was asked and has not answered.
+    unanswered: usize,
     finished: VecDeque<Finished>,
     /// Completed operations, kept so that their allocations are reused.
     spare: Vec<Operation>,
+    /// The maximum number of them: no more are in flight than all windows have room for.
+    spare_max: usize,
 }
 
 /// A finished transfer.
@@ -119,12 +123,14 @@ impl Outbox {
         let windows: Vec<Credits> = settings.iter().map(|link| Credits::new(link.window)).collect();
         Self {
             links: Links::new(&weights),
+            spare_max: settings.iter().map(|link| link.window as usize).sum(),
             settings,
             windows,
             transfers: Sequence::new(),
             next_transfer: 0,
             reported: Reported::new(),
             owed: BTreeMap::new(),
+            unanswered: 0,
             finished: VecDeque::new(),
             spare: Vec::new(),
         }
@@ -342,7 +348,10 @@ impl Outbox {
     pub fn complete(&mut self, posted: Posted) -> Vec<Frame> {
         self.take(&posted);
         let Posted { transfer, owed, operation, .. } = posted;
-        self.spare.push(operation);
+        // A notification has nothing to reuse.
+        if operation.bytes > 0 && self.spare.len() < self.spare_max {
+            self.spare.push(operation);
+        }
         let mut frames = Vec::new();
         if let Some(key) = owed {
             if let Some(owed) = self.owed.get_mut(&key) {
@@ -434,11 +443,12 @@ impl Outbox {
             // more.
             self.check_done(id);
         }
-        let settle =
-            |(link_id, counter): &(LinkId, CounterId)| Frame::Settle { link: *link_id, counter: *counter };
         // One question for each counter with pages on this link. `CounterId::NONE` stands for pages
         // without a counter.
-        frames.extend(self.owed.keys().filter(|(of, _)| *of == link_id).map(settle));
+        for ((_, counter), owed) in self.owed.iter_mut().filter(|((of, _), _)| *of == link_id) {
+            self.unanswered += usize::from(!std::mem::replace(&mut owed.is_asked, true));
+            frames.push(Frame::Settle { link: link_id, counter: *counter });
+        }
         frames
     }
 
@@ -508,6 +518,7 @@ impl Outbox {
     /// Handles the receiver's answer: it has counted `pages` from a lost link.
     pub fn settled(&mut self, link_id: LinkId, counter: CounterId, pages: u64) -> Vec<Frame> {
         if let Some(owed) = self.owed.get_mut(&(link_id, counter)) {
+            self.unanswered -= usize::from(owed.is_asked && owed.settled.is_none());
             owed.settled = Some(pages);
         }
         self.reconcile((link_id, counter)).into_iter().collect()
@@ -586,6 +597,16 @@ impl Outbox {
         self.transfers.iter().map(|(_, transfer)| transfer.in_flight).sum()
     }
 
+    /// Returns the number of questions about lost links that the receiver has not answered.
+    ///
+    /// ```
+    /// let outbox = farreach_proto::outbox::Outbox::new(Vec::new());
+    /// assert_eq!(outbox.unanswered(), 0);
+    /// ```
+    pub fn unanswered(&self) -> usize {
+        self.unanswered
+    }
+
     /// Returns `true` if nothing is left to do.
     pub fn is_idle(&self) -> bool {
         self.transfers.is_empty() && self.owed.is_empty()
@@ -629,6 +650,8 @@ struct Owed {
     reported: u64,
     /// Pages that were never reported.
     unreported: u64,
+    /// Whether the receiver was asked.
+    is_asked: bool,
     /// The number of reported pages that the receiver has counted.
     settled: Option<u64>,
     /// The number of resent operations that are not delivered yet.

@@ -39,6 +39,7 @@ impl Machine {
         stuck: Vec<Requested>,
         error: &RailError,
     ) {
+        let now = self.now;
         let Some(peer) = self.peer(key) else { return };
         let link = &mut peer.links[index];
         let (rail, id) = (link.rail(), link.id());
@@ -61,7 +62,7 @@ impl Machine {
         self.schedule_sending(key);
         // A lost peer gets no more frames.
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
-        let frames = peer.transfers.lose(index, lost);
+        let frames = peer.transfers.lose(index, lost, now);
         self.send(key, Frame::LinkLost { link: id, is_quiet: false, reason: error.to_string() });
         self.send_all(key, frames);
         self.send_messages_again(key, id);

@@ -41,13 +41,13 @@ impl Machine {
             Frame::Settle { link, counter } => self.on_settle(key, link, counter),
             Frame::Settled { link, counter, pages } => {
                 let Some(peer) = self.peer(key) else { return };
-                let frames = peer.transfers.settled(link, counter, pages);
+                let frames = peer.transfers.settled(link, counter, pages, now);
                 self.send_all(key, frames);
                 self.collect_finished(key);
             }
             Frame::Add { counter, pages } => self.on_add(key, counter, pages),
             Frame::Abort { counter, .. } => self.on_abort(key, counter),
-            Frame::Message { sequence, bytes } => self.receive(key, sequence, &bytes),
+            Frame::Message { sequence, bytes } => self.on_message(key, sequence, &bytes),
             Frame::Taken { count } => self.on_taken(key, count),
             Frame::Held { next } => self.on_held(key, next),
             Frame::Look => self.on_look(key),

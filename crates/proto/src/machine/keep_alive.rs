@@ -50,6 +50,8 @@ impl Machine {
     /// Runs the timers of one peer.
     pub(super) fn run_peer_timers(&mut self, key: PeerKey) {
         let (now, silence) = (self.now, self.tuning.silence);
+        // The peer may have to reset its rail first, and its frames may be late twice.
+        let answer_within = 2 * self.tuning.stall + self.tuning.drain;
         let Some(peer) = self.peer(key) else { return };
         if peer.is_lost() {
             self.finish_lost(key);
@@ -60,6 +62,11 @@ impl Machine {
             let silent = Duration::from_nanos(now - peer.heard_at);
             self.lose_peer(key, LostReason::Silent { silent }, false);
             return;
+        }
+        // Transfers, even aborted ones, end with the answer.
+        if peer.transfers.unanswered_since().is_some_and(|since| now >= since.saturating_add(answer_within)) {
+            let why = LostReason::Violation("it does not tell how many pages have arrived over a lost link");
+            return self.lose_peer(key, why, false);
         }
         if now >= peer.spoke_at.saturating_add(peer.heartbeat) {
             self.send(key, Frame::Ping { nonce: now });

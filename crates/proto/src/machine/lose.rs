@@ -60,7 +60,7 @@ impl Machine {
     /// Handles a failed link whose operations have all come back: it is lost, and its pages go to
     /// the others.
     pub(super) fn drained(&mut self, key: PeerKey, index: usize) {
-        let retry_at = self.now + self.tuning.cool_down;
+        let (now, retry_at) = (self.now, self.now + self.tuning.cool_down);
         let Some(peer) = self.peer(key) else { return };
         let link = &mut peer.links[index];
         let (rail, id) = (link.rail(), link.id());
@@ -74,7 +74,7 @@ impl Machine {
         let reason = if why.is_empty() { NO_REASON.to_owned() } else { why };
         self.send(key, Frame::LinkLost { link: id, is_quiet, reason });
         let Some(peer) = self.peer(key) else { return };
-        let frames = peer.transfers.lose(index, failed);
+        let frames = peer.transfers.lose(index, failed, now);
         self.send_all(key, frames);
         self.send_messages_again(key, id);
         self.collect_finished(key);

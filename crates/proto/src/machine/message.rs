@@ -223,7 +223,18 @@ impl Machine {
         self.receive(end.peer, u64::from_le_bytes(number), bytes);
     }
 
-    pub(super) fn receive(&mut self, key: PeerKey, sequence: u64, bytes: &[u8]) {
+    /// Handles a message that came over the control connection. A link carries none that is longer
+    /// than the buffers of its rail; here it has to be checked.
+    pub(super) fn on_message(&mut self, key: PeerKey, sequence: u64, bytes: &[u8]) {
+        let of_rails = self.rails.iter().map(|rail| rail.properties().message_max.saturating_sub(HEADER));
+        if bytes.len() > of_rails.max().unwrap_or(0).max(self.tuning.message_max) {
+            let why = LostReason::Violation("it sends a message that is longer than this side accepts");
+            return self.lose_peer(key, why, false);
+        }
+        self.receive(key, sequence, bytes);
+    }
+
+    fn receive(&mut self, key: PeerKey, sequence: u64, bytes: &[u8]) {
         let room = self.tuning.messages;
         let Some(peer) = self.peers.get_mut(key) else { return };
         if peer.is_lost() {

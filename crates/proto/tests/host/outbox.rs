@@ -299,3 +299,26 @@ fn what_nobody_counts_is_done_only_when_the_receiver_has_stopped_the_lost_link()
     assert_eq!(outbox.finished().map(|it| (it.transfer, it.is_whole)), Some((transfer, true)));
     assert!(outbox.is_idle());
 }
+
+#[test]
+fn operations_that_are_done_are_not_kept_without_bound() {
+    let limits = Limits { bytes: 64, pieces: 1, targets: 1, pages: 1, is_ordered: true };
+    let link = |id| LinkSettings { id: LinkId(id), limits, window: 2, weight: 1 };
+    let mut outbox = Outbox::new(vec![link(0), link(1)]);
+    let counter = Counters::new().open([0]).unwrap();
+    let pages = || (Pages { indices: vec![0, 2], stride: 64, offset: 0 }, 256);
+    let (mut notifications, mut early) = (0, 0);
+    for transfer in 0..10_000 {
+        outbox.submit(Plan::new(64, pages(), pages()).unwrap(), Some(counter));
+        while let Some(posted) = outbox.next_post() {
+            notifications += usize::from(posted.operation().bytes == 0);
+            assert!(outbox.complete(posted).is_empty());
+        }
+        assert!(outbox.finished().is_some_and(|finished| finished.is_whole));
+        if transfer == 100 {
+            early = outbox.memory();
+        }
+    }
+    assert!(notifications > 1000, "pages go over both links: {notifications}");
+    assert_eq!(outbox.memory(), early);
+}

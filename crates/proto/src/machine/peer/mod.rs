@@ -114,7 +114,8 @@ impl Peer {
 
     /// Returns `true` if something of it is in flight, or will change with time alone.
     pub(crate) fn is_active(&self) -> bool {
-        self.is_lost() || self.is_left || self.links.iter().any(Link::is_active)
+        let is_waiting = self.transfers.unanswered_since().is_some();
+        self.is_lost() || self.is_left || is_waiting || self.links.iter().any(Link::is_active)
     }
 
     /// Returns `true` if no request for it is open.

@@ -17,6 +17,8 @@ const GIVEN_UP: &str = "the transfer was aborted";
 pub(crate) struct Transfers {
     outbox: Outbox,
     transfers: Sequence<Transfer>,
+    /// The time since which the peer has answered none of the questions about lost links.
+    unanswered_since: Option<u64>,
 }
 
 impl Default for Transfers {
@@ -31,7 +33,7 @@ impl Transfers {
         let count = links.len();
         let mut outbox = Outbox::new(links);
         (0..count).for_each(|link| outbox.pause(link));
-        Self { outbox, transfers: Sequence::new() }
+        Self { outbox, transfers: Sequence::new(), unanswered_since: None }
     }
 
     /// Begins a transfer that was checked.
@@ -127,13 +129,29 @@ impl Transfers {
     }
 
     /// Handles the loss of a link: its operations go to the others.
-    pub(crate) fn lose(&mut self, link: usize, lost: Vec<Posted>) -> Vec<Frame> {
-        self.outbox.lose(link, lost)
+    pub(crate) fn lose(&mut self, link: usize, lost: Vec<Posted>, now: u64) -> Vec<Frame> {
+        let frames = self.outbox.lose(link, lost);
+        if self.outbox.unanswered() > 0 {
+            self.unanswered_since.get_or_insert(now);
+        }
+        frames
     }
 
     /// Handles the number of pages that the peer has counted over a lost link.
-    pub(crate) fn settled(&mut self, link: LinkId, counter: CounterId, pages: u64) -> Vec<Frame> {
-        self.outbox.settled(link, counter, pages)
+    pub(crate) fn settled(&mut self, link: LinkId, counter: CounterId, pages: u64, now: u64) -> Vec<Frame> {
+        let before = self.outbox.unanswered();
+        let frames = self.outbox.settled(link, counter, pages);
+        let left = self.outbox.unanswered();
+        // Only an answer to a question counts.
+        if left < before {
+            self.unanswered_since = (left > 0).then_some(now);
+        }
+        frames
+    }
+
+    /// Returns the time since which the peer has answered none of the questions about lost links.
+    pub(crate) fn unanswered_since(&self) -> Option<u64> {
+        self.unanswered_since
     }
 
     /// Handles the close of a counter by the peer.
@@ -149,6 +167,7 @@ impl Transfers {
     /// Drops all pages.
     pub(crate) fn clear(&mut self) {
         self.outbox.clear();
+        self.unanswered_since = None;
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -248,7 +267,7 @@ mod tests {
         let id = submit(&mut transfers, 7, 1);
         let posted = transfers.next_post().unwrap();
         transfers.abandon(id, TransferFault::NoSuchGrant).unwrap();
-        transfers.lose(0, vec![posted]);
+        transfers.lose(0, vec![posted], 0);
         let (op, outcome, is_back, _) = end_of(transfers.take_finished());
         assert_eq!((op, outcome, is_back), (OpId(7), Err(TransferFault::NoSuchGrant), false));
     }

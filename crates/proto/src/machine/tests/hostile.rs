@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::counter::{CounterId, Immediate};
-use crate::machine::{HEADER, NAME_MAX};
+use crate::machine::{Direction, HEADER, NAME_MAX, NewTransfer, TransferFault};
+use crate::plan::{Pages, Plan};
 use crate::wire::GrantOffer;
 
 fn lost(machine: &mut Machine) -> Option<LostReason> {
@@ -307,4 +308,52 @@ fn any_number_in_any_frame_does_no_harm() {
             }
         }
     }
+}
+
+#[test]
+fn a_message_over_the_control_connection_is_no_longer_than_one_over_a_link() {
+    let link_max = properties().message_max - HEADER;
+    for (len, is_fine) in [(0, true), (link_max, true), (link_max + 1, false)] {
+        let mut machine = ready();
+        machine.handle_frame(PEER, Frame::Message { sequence: 0, bytes: vec![0; len] }, 0);
+        let reason = lost(&mut machine);
+        assert_eq!(reason.is_none(), is_fine, "{len} bytes: {reason:?}");
+    }
+}
+
+/// A transfer waits until the peer has told how many of its pages have arrived over a lost link,
+/// even if its user has aborted it.
+#[test]
+fn a_peer_that_does_not_account_for_a_lost_link_is_lost_and_its_transfers_end() {
+    let mut machine = ready();
+    machine.handle_frame(PEER, Frame::Grant(grant(5)), 0);
+    let pages = || (Pages { indices: vec![0], stride: 64, offset: 0 }, 64);
+    let plan = Plan::new(64, pages(), pages()).unwrap();
+    let (op, direction) = (OpId(9), Direction::Write);
+    let new = NewTransfer { op, peer: PEER, direction, plan, grant: 5, base: 0, len: 64, counter: None };
+    machine.submit(new, 0).unwrap();
+    machine.begin_round(0);
+    let slot = machine.poll_post().expect("the page is posted").slot;
+    machine.handle_posted(slot, Ok(()));
+    machine.handle_completed(0, slot, None, Err(RailError::new("write", "it failed", "nothing")));
+    machine.begin_step(MS);
+    machine.end_step(true);
+    let asked = frames(&mut machine).into_iter().any(|frame| matches!(frame, Frame::Settle { .. }));
+    assert!(asked, "the peer is asked");
+    machine.abort_op(PEER, op, &TransferFault::Aborted, MS);
+    let within = 2 * tuning().stall + tuning().drain;
+    let mut ended_at = None;
+    for now in (MS..3 * within).step_by(MS as usize) {
+        machine.handle_frame(PEER, Frame::Ping { nonce: now }, now);
+        // An answer to another question is none to this one.
+        let (link, counter) = (LinkId(77), CounterId::NONE);
+        machine.handle_frame(PEER, Frame::Settled { link, counter, pages: 1 }, now);
+        machine.begin_step(now);
+        machine.end_step(true);
+        let has_ended = |event: &Event| matches!(event, Event::Transfer(of, _) if *of == op);
+        if events(&mut machine).iter().any(has_ended) {
+            ended_at.get_or_insert(now);
+        }
+    }
+    assert!(ended_at.is_some_and(|at| (within..within + 5 * MS).contains(&at)), "{ended_at:?}");
 }
