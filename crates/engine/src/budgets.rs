@@ -1,6 +1,7 @@
 //! Budgets: how much peers and strangers may cause an engine to hold and to do.
 
 use farreach_proto::machine;
+use farreach_proto::wire::FRAME_MAX;
 
 use crate::Error;
 
@@ -27,6 +28,10 @@ pub struct Budgets {
     pub(crate) control: ControlBudgets,
 }
 
+/// The minimum of [`Budgets::bytes_per_second`]: a peer must not be taken for a silent one while its
+/// longest frame arrives.
+const BYTES_PER_SECOND_MIN: u64 = 2 * FRAME_MAX as u64;
+
 /// Budgets of control connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ControlBudgets {
@@ -34,11 +39,20 @@ pub(crate) struct ControlBudgets {
     pub(crate) peers_per_address: u32,
     pub(crate) handshakes: u32,
     pub(crate) handshakes_per_address: u32,
+    pub(crate) frames_per_second: u32,
+    pub(crate) bytes_per_second: u64,
 }
 
 impl Default for ControlBudgets {
     fn default() -> Self {
-        Self { peers: 4096, peers_per_address: 1024, handshakes: 512, handshakes_per_address: 128 }
+        Self {
+            peers: 4096,
+            peers_per_address: 1024,
+            handshakes: 512,
+            handshakes_per_address: 128,
+            frames_per_second: 200_000,
+            bytes_per_second: 64 << 20,
+        }
     }
 }
 
@@ -88,6 +102,24 @@ impl Budgets {
         self
     }
 
+    /// Sets how many frames a second this engine reads from one control connection, and how many at
+    /// once after a pause: at least 1. The default is 200,000. A peer that sends more is slowed
+    /// down, and is not lost for that.
+    ///
+    /// A message that the program receives costs a frame or two of the receiver. Pages cost none.
+    pub fn frames_per_second(mut self, count: u32) -> Self {
+        self.control.frames_per_second = count;
+        self
+    }
+
+    /// Sets how many bytes a second this engine reads from one control connection, and how many at
+    /// once after a pause: at least 128 KiB. The default is 64 MiB. A peer that sends more is slowed
+    /// down, and is not lost for that.
+    pub fn bytes_per_second(mut self, count: u64) -> Self {
+        self.control.bytes_per_second = count;
+        self
+    }
+
     /// Sets how many rails a peer may announce. The default is 64.
     pub fn rails(mut self, count: u32) -> Self {
         self.of_peer.rails = count;
@@ -116,19 +148,22 @@ impl Budgets {
 
     /// Returns an error if a budget has a value with which no peer could connect.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let ControlBudgets { peers, peers_per_address, handshakes, handshakes_per_address } = self.control;
+        let control = &self.control;
         let needed = [
-            ("peers", peers),
-            ("peers_per_address", peers_per_address),
-            ("handshakes", handshakes),
-            ("handshakes_per_address", handshakes_per_address),
+            ("peers", control.peers),
+            ("peers_per_address", control.peers_per_address),
+            ("handshakes", control.handshakes),
+            ("handshakes_per_address", control.handshakes_per_address),
+            ("frames_per_second", control.frames_per_second),
             ("rails", self.of_peer.rails),
         ];
-        match needed.iter().find(|(_, count)| *count == 0) {
-            Some((budget, _)) => {
-                Err(Error::setting("budgets", &format!("with `Budgets::{budget}` of 0, no peer can connect")))
-            }
-            None => Ok(()),
+        if let Some((budget, _)) = needed.iter().find(|(_, count)| *count == 0) {
+            let cause = format!("with `Budgets::{budget}` of 0, no peer can connect");
+            return Err(Error::setting("budgets", &cause));
         }
+        if control.bytes_per_second < BYTES_PER_SECOND_MIN {
+            return Err(Error::setting("budgets", "`Budgets::bytes_per_second` is less than 128 KiB"));
+        }
+        Ok(())
     }
 }

@@ -382,6 +382,8 @@ mod tests {
             Settings::new().budgets(Budgets::new().peers_per_address(0)),
             Settings::new().budgets(Budgets::new().handshakes(0)),
             Settings::new().budgets(Budgets::new().handshakes_per_address(0)),
+            Settings::new().budgets(Budgets::new().frames_per_second(0)),
+            Settings::new().budgets(Budgets::new().bytes_per_second((128 << 10) - 1)),
             Settings::new().service_level(16),
             Settings::new().depth(usize::MAX),
             Settings::new().message_window(0),
@@ -400,6 +402,7 @@ mod tests {
         for settings in [
             Settings::new(),
             Settings::new().name("x".repeat(NAME_MAX)).budgets(Budgets::new().grants(0)),
+            Settings::new().budgets(Budgets::new().frames_per_second(1).bytes_per_second(128 << 10)),
             Settings::new().depth(DEPTH_MAX).message_window(1024).message_max(MESSAGE_MAX),
             Settings::new().heartbeat(Duration::MAX).peer_timeout(Duration::MAX),
             Settings::new().peer_timeout(ms(100)),

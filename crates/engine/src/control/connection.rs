@@ -3,13 +3,16 @@
 //! No call here blocks. Invariant: frames are decoded only after the peer's preamble was checked.
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farreach_proto::wire::{self, Decoder, Frame, PREAMBLE_LEN, WireError};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 
+use super::event::ConnectionId;
 use super::exceeded::Exceeded;
+use super::poller::{Interest, Poller};
+use super::rates::Rates;
 use super::reason::CloseReason;
 use super::record_layer::RecordLayer;
 
@@ -34,8 +37,11 @@ pub(super) struct Connection {
     decoder: Decoder,
     /// Bytes fed to the decoder since it was last empty.
     fed: usize,
-    /// Whether the poller watches for writability.
-    pub(super) is_watched_for_writing: bool,
+    /// What the poller reports.
+    interest: Interest,
+    pub(super) rates: Rates,
+    /// The connection is not read before, because it has used up its tokens.
+    pub(super) paused_until: Option<Instant>,
     /// Whether the connection is in the list of unread connections, which are served without the
     /// poller.
     pub(super) is_in_unread: bool,
@@ -66,22 +72,33 @@ pub(super) enum Progress {
 
 impl Connection {
     /// Creates a connection that this side initiates.
-    pub(super) fn connecting(stream: TcpStream, peer: SocketAddr, record_layer: RecordLayer) -> Self {
-        let connecting = Self::new(stream, peer, record_layer);
-        Self { phase: Phase::Connecting, is_watched_for_writing: true, ..connecting }
+    pub(super) fn connecting(
+        stream: TcpStream,
+        peer: SocketAddr,
+        record_layer: RecordLayer,
+        rates: Rates,
+    ) -> Self {
+        let connecting = Self::adopted(stream, peer, record_layer, rates);
+        Self { phase: Phase::Connecting, interest: Interest::BOTH, ..connecting }
     }
 
     /// Creates a connection that the peer has initiated.
-    pub(super) fn accepted(stream: TcpStream, peer: SocketAddr, record_layer: RecordLayer) -> Self {
-        Self { is_accepted: true, ..Self::new(stream, peer, record_layer) }
+    pub(super) fn accepted(
+        stream: TcpStream,
+        peer: SocketAddr,
+        record_layer: RecordLayer,
+        rates: Rates,
+    ) -> Self {
+        Self { is_accepted: true, ..Self::adopted(stream, peer, record_layer, rates) }
     }
 
     /// Creates a connection from an established stream of the caller.
-    pub(super) fn adopted(stream: TcpStream, peer: SocketAddr, record_layer: RecordLayer) -> Self {
-        Self::new(stream, peer, record_layer)
-    }
-
-    fn new(stream: TcpStream, peer: SocketAddr, mut record_layer: RecordLayer) -> Self {
+    pub(super) fn adopted(
+        stream: TcpStream,
+        peer: SocketAddr,
+        mut record_layer: RecordLayer,
+        rates: Rates,
+    ) -> Self {
         // The preamble is sent before the peer's is read, so that each side can report which
         // one is too old.
         let mut outgoing = Vec::new();
@@ -97,7 +114,9 @@ impl Connection {
             write_failed: None,
             decoder: Decoder::new(),
             fed: 0,
-            is_watched_for_writing: false,
+            interest: Interest::READING,
+            rates,
+            paused_until: None,
             is_in_unread: false,
         }
     }
@@ -189,6 +208,19 @@ impl Connection {
         self.written = 0;
     }
 
+    /// Changes what the poller reports.
+    pub(super) fn watch(&mut self, id: ConnectionId, interest: Interest, poller: &Poller) {
+        if interest != std::mem::replace(&mut self.interest, interest) {
+            // It fails only for a descriptor that is not registered.
+            let _ = poller.change(id.token(), &self.stream, interest);
+        }
+    }
+
+    /// Returns whether a TLS handshake is in progress, in which a read costs much.
+    pub(super) fn is_in_tls_handshake(&self) -> bool {
+        self.is_in_handshake() && !self.record_layer.is_plain()
+    }
+
     /// Returns the bytes that the connection holds, including its buffers.
     pub(super) fn memory(&self) -> usize {
         size_of::<Self>() + self.outgoing.capacity() + self.fed + self.record_layer.memory()
@@ -220,23 +252,24 @@ impl Connection {
         self.record_layer.has_something_left()
     }
 
-    /// Reads once, and checks the preamble if it is not complete yet. Must be called only when no
-    /// frame is left to take.
-    pub(super) fn read(&mut self, scratch: &mut [u8]) -> Result<Progress, CloseReason> {
+    /// Reads once, as much as fits into `scratch`, and checks the preamble if it is not complete
+    /// yet. Must be called only when no frame is left to take. Returns how many bytes were read,
+    /// too.
+    pub(super) fn read(&mut self, scratch: &mut [u8]) -> Result<(Progress, usize), CloseReason> {
         if self.record_layer.has_something_left() {
-            return self.read_record(&[]);
+            return Ok((self.read_record(&[])?, 0));
         }
         let bytes = match rustix::net::recv(&self.stream, &mut *scratch, RecvFlags::empty()) {
             Ok((0, _)) => return Err(self.ended()),
             Ok((len, _)) => &scratch[..len],
-            Err(Errno::INTR) => return Ok(Progress::More),
+            Err(Errno::INTR) => return Ok((Progress::More, 0)),
             Err(Errno::AGAIN) => {
                 // All data that the peer sent before the failure was read.
-                return self.write_failed.map_or(Ok(Progress::Dry), |errno| Err(self.broken(errno)));
+                return self.write_failed.map_or(Ok((Progress::Dry, 0)), |errno| Err(self.broken(errno)));
             }
             Err(errno) => return Err(self.broken(errno)),
         };
-        self.read_record(bytes)
+        Ok((self.read_record(bytes)?, bytes.len()))
     }
 
     /// Passes bytes of the socket through the record layer.

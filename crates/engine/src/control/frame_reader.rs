@@ -1,5 +1,7 @@
 //! Reads the frames of one connection, up to a limit, so that all connections are served.
 
+use std::time::Instant;
+
 use super::admission::Admission;
 use super::connection::{Connection, Progress};
 use super::event::{ConnectionId, ControlEvent};
@@ -8,14 +10,27 @@ use super::reason::CloseReason;
 /// Reads frames from a connection.
 pub(super) struct FrameReader<'a> {
     pub(super) id: ConnectionId,
-    /// The number of frames that may still be read from the connection in this turn.
-    pub(super) room: usize,
+    pub(super) now: Instant,
+    /// The number of frames to deliver at most.
+    pub(super) frames_max: usize,
     pub(super) admission: &'a mut Admission,
+    /// The numbers of frames that were delivered, and of bytes that were read.
+    pub(super) frames: usize,
+    pub(super) bytes: usize,
 }
 
-impl FrameReader<'_> {
-    /// Delivers frames to `sink`, and reads the socket at most once. Returns whether something is
-    /// left that the poller does not report.
+impl<'a> FrameReader<'a> {
+    pub(super) fn new(
+        id: ConnectionId,
+        now: Instant,
+        frames_max: usize,
+        admission: &'a mut Admission,
+    ) -> Self {
+        Self { id, now, frames_max, admission, frames: 0, bytes: 0 }
+    }
+
+    /// Delivers frames to `sink`, and reads the socket at most once, as far as the connection has
+    /// tokens. Returns whether something is left that the poller does not report.
     pub(super) fn read(
         &mut self,
         connection: &mut Connection,
@@ -25,10 +40,28 @@ impl FrameReader<'_> {
         if connection.is_connecting() {
             return Ok(false);
         }
+        self.frames_max = self.frames_max.min(connection.rates.frames(self.now));
+        let has_more = self.read_within(connection, scratch, sink)?;
+        connection.rates.take(self.frames, self.bytes, self.now);
+        Ok(has_more)
+    }
+
+    fn read_within(
+        &mut self,
+        connection: &mut Connection,
+        scratch: &mut [u8],
+        sink: &mut dyn FnMut(ControlEvent),
+    ) -> Result<bool, CloseReason> {
+        let room = scratch.len().min(connection.rates.bytes(self.now));
         if self.deliver_frames(connection, sink)? {
             return Ok(true);
         }
-        match connection.read(scratch)? {
+        if room == 0 && !connection.has_something_left() {
+            return Ok(false);
+        }
+        let (progress, bytes) = connection.read(&mut scratch[..room])?;
+        self.bytes = bytes;
+        match progress {
             Progress::Dry => return Ok(false),
             Progress::More => {}
             Progress::HandshakeDone => sink(ControlEvent::Connected(self.id)),
@@ -43,7 +76,7 @@ impl FrameReader<'_> {
         connection: &mut Connection,
         sink: &mut dyn FnMut(ControlEvent),
     ) -> Result<bool, CloseReason> {
-        while self.room > 0 {
+        while self.frames < self.frames_max {
             let Some(frame) = connection.next_frame()? else { return Ok(false) };
             if connection.awaits_first_frame() {
                 let (peer, admitted) = (connection.peer, self.admission.admit(connection.address()));
@@ -51,7 +84,7 @@ impl FrameReader<'_> {
                 connection.open();
                 sink(ControlEvent::Accepted(self.id, peer));
             }
-            self.room -= 1;
+            self.frames += 1;
             sink(ControlEvent::Frame(self.id, frame));
         }
         Ok(true)

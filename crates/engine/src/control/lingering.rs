@@ -12,7 +12,7 @@ use farreach_proto::machine::IdMap;
 
 use super::ConnectionId;
 use super::connection::Connection;
-use super::poller::Poller;
+use super::poller::{Interest, Poller};
 
 /// A peer that reads nothing for this long is taken for stopped.
 const LINGER: Duration = Duration::from_secs(2);
@@ -116,13 +116,9 @@ impl LingeringCloses {
 
 /// Watches for room to write the rest, or shuts the write direction down.
 fn go_on(id: ConnectionId, connection: &mut Connection, poller: &Poller) {
-    let for_writing = connection.unwritten() > 0;
-    if !for_writing {
+    let interest = Interest { is_reading: true, is_writing: connection.unwritten() > 0 };
+    if !interest.is_writing {
         connection.end_writing();
     }
-    if for_writing != connection.is_watched_for_writing {
-        connection.is_watched_for_writing = for_writing;
-        // It fails only for a descriptor that is not registered.
-        let _ = poller.change(id.token(), &connection.stream, for_writing);
-    }
+    connection.watch(id, interest, poller);
 }

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::ControlEvent;
-use super::poller::{Poller, Token};
+use super::poller::{Interest, Poller, Token};
 use super::reason::{MORE_FILES, words};
 
 /// Connections that wait to be accepted: all peers of a large job may connect at the same moment.
@@ -78,7 +78,7 @@ impl Listener {
     /// Ends a pause that is over.
     pub(super) fn try_again(&mut self, now: Instant, poller: &Poller) {
         if self.paused_until.is_some_and(|until| until <= now)
-            && poller.add(self.token, &self.socket, false).is_ok()
+            && poller.add(self.token, &self.socket, Interest::READING).is_ok()
         {
             self.paused_until = None;
         }

@@ -22,6 +22,7 @@ mod listener;
 #[cfg(all(loom, test))]
 mod model;
 mod poller;
+mod rates;
 mod reason;
 mod record_layer;
 #[cfg(feature = "tls")]
@@ -31,7 +32,7 @@ mod stream;
 mod tests;
 mod wakeup;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::BorrowedFd;
@@ -60,7 +61,8 @@ use frame_reader::FrameReader;
 use handshakes::Handshakes;
 use lingering::LingeringCloses;
 use listener::Listener;
-use poller::{Poller, Ready, Token};
+use poller::{Interest, Poller, Ready, Token};
+use rates::Rates;
 
 /// Bytes that may be queued for a peer that does not read. This is many times what an engine sends
 /// while a peer is busy for a moment.
@@ -89,6 +91,12 @@ const UNREAD_PER_POLL_MAX: usize = 64;
 /// Frames that one connection delivers before another one is served.
 const FRAMES_OF_ONE_MAX: usize = 32;
 
+/// Bytes that count as one frame of [`FRAMES_MAX`]: copying and decoding them takes about as long.
+const BYTES_PER_FRAME: usize = 2048;
+
+/// A read in a TLS handshake counts as this many frames of [`FRAMES_MAX`]: signatures take long.
+const FRAMES_PER_TLS_HANDSHAKE: usize = 32;
+
 const WAKEUP: Token = Token(0);
 const WATCHED: Token = Token(1);
 const FIRST_FREE: u64 = 2;
@@ -107,6 +115,9 @@ pub(crate) struct Control {
     handshakes: Handshakes,
     admission: Admission,
     reports: Reports,
+    budgets: ControlBudgets,
+    /// Connections that are not read before a time, because they have used up their tokens.
+    paused: BTreeSet<(Instant, ConnectionId)>,
     /// Handshake timeouts of accepted connections, and of those that this side has made or adopted.
     handshake_timeouts: (Duration, Duration),
     #[cfg(feature = "tls")]
@@ -135,6 +146,8 @@ impl Control {
             handshakes: Handshakes::new(budgets),
             admission: Admission::new(budgets),
             reports: Reports::default(),
+            budgets: *budgets,
+            paused: BTreeSet::new(),
             handshake_timeouts: (ACCEPT_HANDSHAKE_TIMEOUT, CONNECT_HANDSHAKE_TIMEOUT),
             #[cfg(feature = "tls")]
             tls: None,
@@ -164,7 +177,7 @@ impl Control {
     pub(crate) fn listen(&mut self, address: SocketAddr) -> io::Result<SocketAddr> {
         let token = self.next_token();
         let listener = Listener::new(token, address)?;
-        self.poller.add(token, listener.socket(), false)?;
+        self.poller.add(token, listener.socket(), Interest::READING)?;
         let local = listener.local();
         self.listeners.push(listener);
         Ok(local)
@@ -185,9 +198,11 @@ impl Control {
         stream.set_nodelay(true)?;
         match rustix::net::connect(&stream, &peer) {
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {
-                self.poller.add(id.token(), &stream, true)?;
-                self.handshakes.begin(id, self.handshake_timeouts.1, Instant::now());
-                self.connections.insert(id, Connection::connecting(stream, peer, record_layer));
+                self.poller.add(id.token(), &stream, Interest::BOTH)?;
+                let now = Instant::now();
+                self.handshakes.begin(id, self.handshake_timeouts.1, now);
+                let rates = Rates::new(&self.budgets, now);
+                self.connections.insert(id, Connection::connecting(stream, peer, record_layer, rates));
             }
             Err(errno) => {
                 let reason = CloseReason::Unreachable { peer, errno };
@@ -202,9 +217,10 @@ impl Control {
     pub(crate) fn adopt(&mut self, stream: ControlStream, peer: SocketAddr) -> io::Result<ConnectionId> {
         let id = ConnectionId(self.next_token());
         let (stream, record_layer) = stream.into_nonblocking()?;
-        self.poller.add(id.token(), &stream, false)?;
-        self.handshakes.begin(id, self.handshake_timeouts.1, Instant::now());
-        self.begin(id, Connection::adopted(stream, peer, record_layer));
+        self.poller.add(id.token(), &stream, Interest::READING)?;
+        let now = Instant::now();
+        self.handshakes.begin(id, self.handshake_timeouts.1, now);
+        self.begin(id, Connection::adopted(stream, peer, record_layer, Rates::new(&self.budgets, now)));
         Ok(id)
     }
 
@@ -249,6 +265,9 @@ impl Control {
         if connection.is_admitted() {
             self.admission.release(connection.address());
         }
+        if let Some(until) = connection.paused_until {
+            self.paused.remove(&(until, id));
+        }
         Some(connection)
     }
 
@@ -278,7 +297,7 @@ impl Control {
     /// Lets a sleep also end while this descriptor is readable. It must be unwatched before it is
     /// closed.
     pub(crate) fn watch(&mut self, source: BorrowedFd<'_>) -> io::Result<()> {
-        self.poller.add(WATCHED, source, false)
+        self.poller.add(WATCHED, source, Interest::READING)
     }
 
     /// Removes a watched descriptor.
@@ -330,7 +349,7 @@ impl Control {
         }
         let closing = self.lingering.due().into_iter().chain(self.refused.due());
         let due = closing.chain(self.listeners.iter().filter_map(Listener::due));
-        let due = due.chain(self.handshakes.due()).min();
+        let due = due.chain(self.handshakes.due()).chain(self.paused.first().map(|(due, _)| *due)).min();
         let due = due.map(|due| due.saturating_duration_since(Instant::now()));
         if !self.wakeup.fall_asleep() {
             return Ok(false);
@@ -359,8 +378,8 @@ impl Control {
                 self.remove(id);
                 return sink(ControlEvent::Closed(id, reason));
             }
-            // Its turn comes with the unread connections, in order.
-            if connection.is_in_unread {
+            // Its turn comes with the unread connections, in order, or when it has tokens again.
+            if connection.is_in_unread || connection.paused_until.is_some() {
                 return self.settle(id);
             }
             self.read_frames(id, now, room, sink);
@@ -383,17 +402,21 @@ impl Control {
     ) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let was_in_handshake = connection.is_in_handshake();
-        let share = FRAMES_OF_ONE_MAX.min(*room);
-        let mut reader = FrameReader { id, room: share, admission: &mut self.admission };
+        let mut cost = if connection.is_in_tls_handshake() { FRAMES_PER_TLS_HANDSHAKE } else { 0 };
+        let mut reader = FrameReader::new(id, now, FRAMES_OF_ONE_MAX.min(*room), &mut self.admission);
         let end = reader.read(connection, &mut self.scratch, sink);
-        *room -= share - reader.room;
+        cost += reader.frames + reader.bytes / BYTES_PER_FRAME;
+        *room = room.saturating_sub(cost);
         if was_in_handshake && !connection.is_in_handshake() {
             self.handshakes.end(id);
         }
         match end {
             Ok(has_more) => {
-                if has_more && !std::mem::replace(&mut connection.is_in_unread, true) {
-                    self.unread.push_back(id);
+                if let Some(until) = connection.rates.pause(now, has_more) {
+                    connection.paused_until = Some(until);
+                    self.paused.insert((until, id));
+                } else if has_more {
+                    self.read_soon(id);
                 }
                 self.settle(id);
             }
@@ -449,11 +472,12 @@ impl Control {
         for (stream, peer) in accepted.streams {
             let Some(record_layer) = self.record_layer_of_accepted() else { continue };
             let id = ConnectionId(self.next_token());
-            if self.poller.add(id.token(), &stream, false).is_err() {
+            if self.poller.add(id.token(), &stream, Interest::READING).is_err() {
                 // The kernel has no memory for it. Dropping the stream closes the connection.
                 continue;
             }
-            let connection = Connection::accepted(stream, peer, record_layer);
+            let rates = Rates::new(&self.budgets, now);
+            let connection = Connection::accepted(stream, peer, record_layer, rates);
             let (address, timeout) = (connection.address(), self.handshake_timeouts.0);
             self.begin(id, connection);
             self.handshakes.begin_accepted(id, address, timeout, now);
@@ -481,11 +505,11 @@ impl Control {
     /// Starts serving an established connection.
     fn begin(&mut self, id: ConnectionId, mut connection: Connection) {
         connection.flush();
-        if connection.has_something_left() {
-            connection.is_in_unread = true;
-            self.unread.push_back(id);
-        }
+        let has_more = connection.has_something_left();
         self.connections.insert(id, connection);
+        if has_more {
+            self.read_soon(id);
+        }
         self.settle(id);
     }
 
@@ -493,21 +517,43 @@ impl Control {
     /// write has failed.
     fn settle(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        let for_writing = connection.is_connecting() || connection.unwritten() > 0;
-        if for_writing != connection.is_watched_for_writing {
-            connection.is_watched_for_writing = for_writing;
-            // It fails only for a descriptor that is not registered.
-            let _ = self.poller.change(id.token(), &connection.stream, for_writing);
+        let is_reading = connection.paused_until.is_none();
+        let is_writing = connection.is_connecting() || connection.unwritten() > 0;
+        connection.watch(id, Interest { is_reading, is_writing }, &self.poller);
+        if connection.has_failed_writing() && is_reading {
+            self.read_soon(id);
         }
-        if connection.has_failed_writing() && !std::mem::replace(&mut connection.is_in_unread, true) {
+    }
+
+    /// Queues a connection for reading without the poller.
+    fn read_soon(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connections.get_mut(&id)
+            && !std::mem::replace(&mut connection.is_in_unread, true)
+        {
             self.unread.push_back(id);
         }
     }
 
-    /// Handles deadlines that have passed: lingering closes, pauses of listeners, and handshakes.
+    /// Reads the connections again that have tokens again.
+    fn end_pauses(&mut self, now: Instant) {
+        while let Some((until, id)) = self.paused.first().copied()
+            && until <= now
+        {
+            self.paused.pop_first();
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.paused_until = None;
+                // Frames may be left in its decoder, which the poller does not report.
+                self.read_soon(id);
+                self.settle(id);
+            }
+        }
+    }
+
+    /// Handles deadlines that have passed: lingering closes, pauses, and handshakes.
     fn do_what_is_due(&mut self, now: Instant) {
         self.lingering.expire(now);
         self.refused.expire(now);
+        self.end_pauses(now);
         for listener in self.listeners.iter_mut().filter(|listener| listener.due().is_some()) {
             listener.try_again(now, &self.poller);
         }

@@ -19,6 +19,28 @@ const SLEEP_MAX: Duration = Duration::from_secs(60 * 60);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Token(pub(super) u64);
 
+/// The events of a descriptor that are reported. A hangup or an error counts as both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Interest {
+    pub(super) is_reading: bool,
+    pub(super) is_writing: bool,
+}
+
+impl Interest {
+    pub(super) const READING: Self = Self { is_reading: true, is_writing: false };
+    pub(super) const BOTH: Self = Self { is_reading: true, is_writing: true };
+
+    fn flags(self) -> EventFlags {
+        let mut flags = EventFlags::empty();
+        if self.is_writing {
+            flags |= EventFlags::OUT;
+        }
+        // A hangup is reported in any case. If the descriptor is not read, that must not happen
+        // again and again.
+        flags | if self.is_reading { EventFlags::IN } else { EventFlags::ET }
+    }
+}
+
 /// One epoll, and the events of its last call.
 #[derive(Debug)]
 pub(super) struct Poller {
@@ -42,11 +64,10 @@ impl Poller {
         Ok(Self { epoll, ready: Vec::with_capacity(READY_MAX), given: 0 })
     }
 
-    /// Registers a descriptor, level-triggered: it is reported while it is readable, and while it
-    /// is writable if `when_writable`. A hangup or an error counts as both.
-    pub(super) fn add(&self, token: Token, source: impl AsFd, when_writable: bool) -> io::Result<()> {
-        let flags = if when_writable { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
-        Ok(epoll::add(&self.epoll, source, EventData::new_u64(token.0), flags)?)
+    /// Registers a descriptor. While it is read, it is level-triggered: it is reported for as long
+    /// as it is ready. Otherwise it is edge-triggered.
+    pub(super) fn add(&self, token: Token, source: impl AsFd, interest: Interest) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, source, EventData::new_u64(token.0), interest.flags())?)
     }
 
     /// Registers a descriptor, edge-triggered: it is reported once each time that it becomes
@@ -57,9 +78,8 @@ impl Poller {
     }
 
     /// Changes a registration; see [`add`](Self::add).
-    pub(super) fn change(&self, token: Token, source: impl AsFd, when_writable: bool) -> io::Result<()> {
-        let flags = if when_writable { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
-        Ok(epoll::modify(&self.epoll, source, EventData::new_u64(token.0), flags)?)
+    pub(super) fn change(&self, token: Token, source: impl AsFd, interest: Interest) -> io::Result<()> {
+        Ok(epoll::modify(&self.epoll, source, EventData::new_u64(token.0), interest.flags())?)
     }
 
     /// Removes a registration. A descriptor that is closed needs no call.

@@ -261,3 +261,149 @@ fn refused_strangers_linger_in_a_room_of_their_own() {
     assert!(is_open(&peer));
     assert_eq!(side.control.lingering.count(), 0, "its {LINGERING_MAX} places are for peers");
 }
+
+/// Bytes of this many keep-alives.
+fn pings(count: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    (0..count).for_each(|nonce| encode(&Frame::Ping { nonce }, &mut bytes).unwrap());
+    bytes
+}
+
+impl Side {
+    /// Polls until nothing more comes: a connection that is not paused has delivered everything.
+    fn drain(&mut self) {
+        std::thread::sleep(Duration::from_millis(20));
+        while self.poll() > 0 || !self.control.unread.is_empty() {}
+    }
+
+    /// Polls, and lets a second pass each time, until `holds` returns a value.
+    fn in_seconds<T>(&mut self, mut holds: impl FnMut(&mut Self) -> Option<T>) -> T {
+        for _ in 0..1000 {
+            self.drain();
+            if let Some(value) = holds(self) {
+                return value;
+            }
+            self.ahead += Duration::from_secs(1);
+        }
+        panic!("told so far: {:?}", self.events);
+    }
+
+    /// Returns how long a sleep of this length lasts.
+    fn sleep(&mut self, timeout: Duration) -> Duration {
+        let begun = Instant::now();
+        self.control.sleep(Some(timeout)).unwrap();
+        begun.elapsed()
+    }
+}
+
+#[test]
+fn frames_beyond_the_rate_wait_and_those_of_others_do_not() {
+    let (mut side, address) = Side::listening_with(ControlBudgets { frames_per_second: 100, ..budgets() });
+    side.stopped = Some(Instant::now());
+    let mut fast = raw_peer(address);
+    let id = side.until_accepted();
+    fast.write_all(&pings(250)).unwrap();
+    side.drain();
+    assert_eq!(side.frames(id).len(), 99, "and a hello");
+    let mut other = raw_peer(address);
+    other.write_all(&pings(99)).unwrap();
+    side.until(|side| (side.accepted().len() == 2).then_some(()));
+    let other_id = side.accepted()[1];
+    side.until(|side| (side.frames(other_id).len() == 99).then_some(()));
+    assert_eq!(side.closed(id), None);
+    // In another second come another hundred, and then the rest.
+    side.ahead += Duration::from_secs(1);
+    side.drain();
+    assert_eq!(side.frames(id).len(), 199);
+    side.in_seconds(|side| (side.frames(id).len() == 250).then_some(()));
+    let nonces = side.frames(id).into_iter().enumerate();
+    nonces.for_each(|(nonce, frame)| assert_eq!(*frame, Frame::Ping { nonce: nonce as u64 }));
+}
+
+#[test]
+fn bytes_beyond_the_rate_wait() {
+    const RATE: u64 = 128 << 10;
+    let (mut side, address) = Side::listening_with(ControlBudgets { bytes_per_second: RATE, ..budgets() });
+    side.stopped = Some(Instant::now());
+    let mut fast = raw_peer(address);
+    let id = side.until_accepted();
+    let message = Frame::Message { sequence: 0, bytes: vec![7; 1000] };
+    let mut bytes = Vec::new();
+    (0..300).for_each(|_| encode(&message, &mut bytes).unwrap());
+    fast.write_all(&bytes).unwrap();
+    side.drain();
+    let each = (bytes.len() / 300) as u64;
+    let whole = (RATE - introduction().len() as u64) / each;
+    assert_eq!(side.frames(id).len() as u64, whole);
+    side.in_seconds(|side| (side.frames(id).len() == 300).then_some(()));
+    assert!(side.frames(id).iter().all(|frame| **frame == message));
+}
+
+/// A connection with one frame a second, which it has used, and more to read. By the clock of the
+/// kernel it waits for an hour.
+fn paused() -> (Side, TcpStream, ConnectionId) {
+    let (mut side, address) = Side::listening_with(ControlBudgets { frames_per_second: 1, ..budgets() });
+    side.control.set_handshake_timeout(Duration::MAX);
+    (side.stopped, side.ahead) = (Some(Instant::now()), Duration::from_secs(3600));
+    let mut peer = raw_peer(address);
+    peer.write_all(&pings(1)).unwrap();
+    let id = side.until_accepted();
+    side.drain();
+    assert!(side.frames(id).is_empty() && !side.control.paused.is_empty());
+    (side, peer, id)
+}
+
+#[test]
+fn a_connection_that_waits_for_tokens_ends_no_sleep() {
+    let (mut side, mut peer, id) = paused();
+    peer.write_all(&pings(10)).unwrap();
+    let short = Duration::from_millis(50);
+    assert!(side.sleep(short) >= short, "unread bytes end the sleep");
+    // A reset is reported to the poller without end, but ends one sleep only.
+    drop(peer);
+    side.drain();
+    side.sleep(short);
+    side.poll();
+    assert!(side.sleep(short) >= short, "a reset ends the sleep");
+    assert_eq!(side.closed(id), None);
+    side.in_seconds(|side| side.closed(id));
+    assert!(side.control.paused.is_empty());
+    assert_eq!(side.control.admission.count(), 0);
+}
+
+#[test]
+fn a_sleep_ends_when_there_are_tokens() {
+    let (mut side, address) = Side::listening_with(ControlBudgets { frames_per_second: 2, ..budgets() });
+    let mut peer = raw_peer(address);
+    peer.write_all(&pings(4)).unwrap();
+    let id = side.until_accepted();
+    side.until(|side| (side.frames(id).len() == 4).then_some(()));
+}
+
+#[test]
+fn a_connection_that_waits_for_tokens_is_written_to_and_closed_in_order() {
+    let (mut side, mut peer, id) = paused();
+    // More than the socket takes at once.
+    let message = Frame::Message { sequence: 0, bytes: vec![7; 60_000] };
+    (0..200).for_each(|_| side.control.send(id, &message).unwrap());
+    side.control.send(id, &Frame::Goodbye).unwrap();
+    peer.set_nonblocking(true).unwrap();
+    let (mut decoder, mut buffer, mut received) = (Decoder::new(), vec![0; 1 << 16], Vec::new());
+    let mut skipped = 0;
+    side.until(|side| {
+        side.sleep(Duration::from_millis(1));
+        while let Ok(len @ 1..) = peer.read(&mut buffer) {
+            let preamble = len.min(PREAMBLE_LEN - skipped);
+            skipped += preamble;
+            decoder.feed(&buffer[preamble..len]);
+            received.extend(std::iter::from_fn(|| decoder.next().unwrap()));
+        }
+        assert_eq!(side.closed(id), None);
+        (received.len() == 201).then_some(())
+    });
+    assert_eq!(received.pop(), Some(Frame::Goodbye));
+    side.control.send(id, &Frame::Goodbye).unwrap();
+    side.control.close(id);
+    assert!(side.control.paused.is_empty());
+    side.until(|_| (!is_open(&peer)).then_some(()));
+}

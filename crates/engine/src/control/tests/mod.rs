@@ -28,6 +28,8 @@ struct Side {
     events: Vec<ControlEvent>,
     /// How far its clock is ahead, so that a test need not wait for a deadline.
     ahead: Duration,
+    /// The time at which its clock was stopped.
+    stopped: Option<Instant>,
 }
 
 impl Side {
@@ -36,7 +38,12 @@ impl Side {
     }
 
     fn with(budgets: ControlBudgets) -> Self {
-        Self { control: Control::new(&budgets).unwrap(), events: Vec::new(), ahead: Duration::ZERO }
+        Self {
+            control: Control::new(&budgets).unwrap(),
+            events: Vec::new(),
+            ahead: Duration::ZERO,
+            stopped: None,
+        }
     }
 
     /// Creates a side that listens on loopback. Returns its address too.
@@ -51,7 +58,8 @@ impl Side {
     }
 
     fn poll(&mut self) -> usize {
-        self.control.poll(Instant::now() + self.ahead, &mut |event| self.events.push(event)).unwrap()
+        let now = self.stopped.unwrap_or_else(Instant::now) + self.ahead;
+        self.control.poll(now, &mut |event| self.events.push(event)).unwrap()
     }
 
     /// Polls and sleeps until `holds` returns a value.
