@@ -93,6 +93,13 @@ const PHASES: &[&[Step]] = &[
         full: "sim --seconds 120",
         left_out: "simulated histories for 120 s, optimised, instead of 20 s",
     }],
+    // Alone, because it compares latencies.
+    &[Step {
+        ci: Some("hostile --short"),
+        full: "hostile",
+        left_out: "attacks with large counts: 10,000 forged names, 120,000 colliding ids, 900 strangers, 256 honest \
+                   clients at once",
+    }],
     &[Step {
         ci: Some("vm test --guest newest --short"),
         full: "vm test --guest newest",
