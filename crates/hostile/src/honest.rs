@@ -12,7 +12,7 @@ use farreach::{Buffer, Engine, ErrorKind, PageMap, Peer, RemoteCounter, RemoteSl
 
 use crate::layout::{ATOMIC_AT, PAGE, PAGES_PER_WRITE, THREADS, tag_of};
 use crate::load::{End, as_fast_as_possible, at_fixed_times};
-use crate::roles::{Capacity, Done, Newcomer, Served, Session, end_with_driver, say};
+use crate::roles::{Capacity, Done, Newcomer, Served, Session, end_with_driver, say, yield_to_others};
 use crate::service::Service;
 use crate::victim::PEER_TIMEOUT;
 
@@ -25,9 +25,6 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The interval of the writes of each thread, for a client that only writes. All of its threads
 /// begin at the same time, so that most moments are in the middle of a write.
 const WRITE_INTERVAL: Duration = Duration::from_millis(2);
-
-/// The priority of a client that only writes, as that of an attacker.
-const NICE: i32 = 19;
 
 /// `hostile honest`
 #[derive(Debug, clap::Args)]
@@ -55,7 +52,7 @@ pub(crate) fn run(args: &HonestArgs) -> Result<()> {
     say(&Done {})?;
     if args.writes {
         end_with_driver();
-        let _ = rustix::process::nice(NICE);
+        yield_to_others();
         client.every_thread(|client, thread| {
             let mut buffer = None;
             at_fixed_times(Instant::now(), WRITE_INTERVAL, &End::default(), |_| {
@@ -319,6 +316,8 @@ pub(crate) struct NewcomerArgs {
 /// Connects as a client that was not there before, and writes some pages.
 pub(crate) fn newcomer(args: &NewcomerArgs) -> Result<()> {
     end_with_driver();
+    // The start of an engine takes processor time, which is not the victim's fault.
+    yield_to_others();
     let client = Client::open(args.address, &args.rail, "newcomer")?;
     let start = Instant::now();
     let mut buffer = None;

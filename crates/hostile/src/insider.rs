@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long a work request may take by default. Over tcp a request with a wrong key may get no
 /// answer at all.
-const POST_PATIENCE: Duration = Duration::from_millis(500);
+const POST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What an attacker writes, wherever it can.
 pub(crate) const ATTACK_BYTE: u8 = 0xee;

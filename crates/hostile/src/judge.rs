@@ -15,8 +15,9 @@ pub(crate) const SHARE_MIN: f64 = 0.99;
 /// In time is within so many times the undisturbed 99th percentile.
 pub(crate) const SLOWDOWN_MAX: u32 = 5;
 
-/// Memory in MiB that a victim may keep after an attack: allocators return little.
-const KEPT_MIB_MAX: u64 = 32;
+/// Memory in MiB that a victim may keep after an attack. libfabric keeps pools of about 17 MiB for
+/// each of two domains after resets of a rail, and no more of them, however often it is attacked.
+const KEPT_MIB_MAX: u64 = 48;
 
 /// Descriptors that a victim may have more after an attack than before, for what it opens once.
 const KEPT_DESCRIPTORS_MAX: usize = 4;
@@ -31,12 +32,15 @@ pub(crate) struct Measured {
     /// What the attacker did.
     pub(crate) did: String,
     /// The service of honest clients. Before and after are missing where the clients themselves are
-    /// what is tried.
+    /// what is tried, and all three where there are none.
     pub(crate) before: Option<Summary>,
-    pub(crate) during: Summary,
+    pub(crate) during: Option<Summary>,
     pub(crate) after: Option<Summary>,
     /// The latency above which an operation is not in time.
     pub(crate) limit_us: u64,
+    /// The largest undisturbed 99th percentile with which a line can be judged: on a busier machine,
+    /// five times of it would excuse every attack.
+    pub(crate) p99_max_us: u64,
     /// The share of operations that must end well and in time.
     pub(crate) share_min: f64,
     /// Clients that connected during the attack.
@@ -78,10 +82,15 @@ pub(crate) fn missed(line: &Measured) -> Vec<String> {
 /// Returns the bars that a line has missed and that depend on time: a busy machine misses them, too.
 fn missed_in_time(line: &Measured) -> Vec<String> {
     let mut missed = Vec::new();
-    let phases =
-        [("before", line.before.as_ref()), ("during", Some(&line.during)), ("after", line.after.as_ref())];
-    for (phase, summary) in phases {
-        missed.extend(summary.and_then(|summary| missed_service(line, phase, summary)));
+    if let Some(before) = line.before.as_ref().filter(|before| before.p99_us > line.p99_max_us) {
+        missed.push(format!(
+            "not judged, because the machine is too busy: the undisturbed 99th percentile is {}, and must be at most {}",
+            milliseconds(before.p99_us),
+            milliseconds(line.p99_max_us)
+        ));
+    }
+    for (phase, summary) in [("before", &line.before), ("during", &line.during), ("after", &line.after)] {
+        missed.extend(summary.as_ref().and_then(|summary| missed_service(line, phase, summary)));
     }
     for newcomer in &line.newcomers {
         match newcomer {
@@ -168,7 +177,7 @@ pub(crate) fn shown(line: &Measured) -> String {
     let mut text = row([
         &line.name,
         &service(line.before.as_ref()),
-        &service(Some(&line.during)),
+        &service(line.during.as_ref()),
         &service(line.after.as_ref()),
         &newcomers.join(" "),
         &format!("{} {} {}", memory.before, memory.peak, memory.after),
@@ -233,9 +242,10 @@ mod tests {
         Measured {
             name: "good".into(),
             before: Some(summary(1000, 1000)),
-            during: summary(1000, 990),
+            during: Some(summary(1000, 990)),
             after: Some(summary(1000, 995)),
             limit_us: 5000,
+            p99_max_us: 900,
             share_min: SHARE_MIN,
             newcomers: vec![Newcomer::Served { ms: 20 }],
             memory_mib: Usage { before: 10, peak: 70, after: 10 + KEPT_MIB_MAX, budget: 70 },
@@ -266,27 +276,37 @@ mod tests {
     #[test]
     fn too_little_service_is_told_in_each_phase() {
         misses("during: 98.90 % of 1000 operations ended well within 5.0 ms, and 99 % must", |line| {
-            line.during.in_time = 989;
+            line.during = Some(summary(1000, 989));
         });
         misses("before: ", |line| line.before = Some(summary(1000, 900)));
         misses("after: ", |line| line.after = Some(summary(1000, 900)));
-        misses("during: no operation", |line| line.during = Summary::default());
+        misses("during: no operation", |line| line.during = Some(Summary::default()));
         misses("7 failed with: the peer is lost", |line| {
-            line.during = summary(1000, 900);
-            line.during.errors = [("other".into(), 3), ("the peer is lost".into(), 7)].into();
+            let errors = [("other".into(), 3), ("the peer is lost".into(), 7)].into();
+            line.during = Some(Summary { errors, ..summary(1000, 900) });
         });
     }
 
     #[test]
     fn a_share_is_never_rounded_up_to_its_bar() {
-        misses("98.99 % of", |line| line.during = summary(1_000_000, 989_999));
+        misses("98.99 % of", |line| line.during = Some(summary(1_000_000, 989_999)));
+    }
+
+    #[test]
+    fn a_machine_that_is_too_busy_to_judge_is_no_pass() {
+        misses(
+            "not judged, because the machine is too busy: the undisturbed 99th percentile is 0.9 ms",
+            |line| {
+                line.p99_max_us = 899;
+            },
+        );
     }
 
     #[test]
     fn all_of_a_crowd_must_be_served() {
         misses("during: 99.60 %", |line| {
             (line.before, line.after, line.share_min) = (None, None, 1.0);
-            line.during = summary(256, 255);
+            line.during = Some(summary(256, 255));
         });
     }
 
@@ -309,7 +329,7 @@ mod tests {
     #[test]
     fn memory_and_descriptors_have_budgets() {
         misses("rose from 10 to 71 MiB, and the budget is 70", |line| line.memory_mib.peak = 71);
-        misses("10 MiB before and is 43 MiB after", |line| line.memory_mib.after = 43);
+        misses("10 MiB before and is 59 MiB after", |line| line.memory_mib.after = 59);
         misses("20 descriptors were open before, and 25 are after", |line| line.descriptors.after = 25);
     }
 
@@ -322,7 +342,7 @@ mod tests {
 
     #[test]
     fn only_what_depends_on_time_is_tried_again() {
-        let late = Measured { during: summary(1000, 900), newcomers: vec![], ..good() };
+        let late = Measured { during: Some(summary(1000, 900)), newcomers: vec![], ..good() };
         assert!(missed_for_sure(&late).is_empty() && !missed(&late).is_empty());
         let unanswered = Newcomer::Unanswered { reason: "late".into() };
         assert!(missed_for_sure(&Measured { newcomers: vec![unanswered], ..good() }).is_empty());

@@ -179,9 +179,9 @@ impl Speaker {
     }
 }
 
-/// Returns the kinds of the victim's rails, as it tells everyone that connects.
+/// Returns the kinds of the victim's rails, as it tells everyone that greets it.
 pub(crate) fn rails_of(address: SocketAddr) -> Result<Vec<String>> {
-    let mut speaker = Speaker::connect(address)?;
+    let mut speaker = Speaker::greet(address, "attacker", &[])?;
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
         for frame in speaker.receive(Duration::from_millis(100))? {

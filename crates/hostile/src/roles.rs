@@ -29,6 +29,14 @@ pub(crate) fn end_with_driver() {
     });
 }
 
+/// Gives this process the lowest priority. On two cores, attackers and processes that start would
+/// otherwise take the processor time of honest clients, which no victim can prevent.
+pub(crate) fn yield_to_others() {
+    const LOWEST: i32 = 19;
+    // A process with another priority attacks all the same.
+    let _ = rustix::process::nice(LOWEST);
+}
+
 /// An answer without content.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Done {}
@@ -62,7 +70,7 @@ pub(crate) struct Status {
     pub(crate) uses_open: u64,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Attackers {
     pub(crate) bytes: u64,
     pub(crate) pages: u64,
@@ -145,12 +153,53 @@ pub(crate) struct Attacked {
     pub(crate) did: String,
     /// Counts, for programs.
     pub(crate) counts: BTreeMap<String, u64>,
-    /// What the attacker itself noticed that must not be.
-    pub(crate) breaches: Vec<String>,
+    /// What the attacker itself noticed that must not be: how often, and the first case.
+    breaches: BTreeMap<String, (u64, String)>,
 }
 
 impl Attacked {
+    /// Says what was done, where nothing is counted.
+    pub(crate) fn did(did: String) -> Self {
+        Self { did, ..Self::default() }
+    }
+
+    /// Returns whether anything was done. A line whose attacker did nothing shows nothing.
+    pub(crate) fn has_done_something(&self) -> bool {
+        self.counts.values().any(|count| *count > 0)
+    }
+
+    /// Notes something that must not be, with this case of it.
+    pub(crate) fn breach(&mut self, what: &str, case: impl Into<String>) {
+        self.breaches.entry(what.to_owned()).or_insert_with(|| (0, case.into())).0 += 1;
+    }
+
+    /// Returns what must not be, in words.
+    pub(crate) fn breaches(&self) -> Vec<String> {
+        let told = |(what, (count, case)): (&String, &(u64, String))| match count {
+            1 => format!("{what}: {case}"),
+            _ => format!("{what}: {case}, and {} more", count - 1),
+        };
+        self.breaches.iter().map(told).collect()
+    }
+
     pub(crate) fn count(&mut self, what: &str, number: u64) {
         *self.counts.entry(what.to_owned()).or_default() += number;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_breach_is_told_once_with_its_count() {
+        let mut attacked = Attacked::default();
+        assert_eq!(attacked.breaches(), [""; 0]);
+        attacked.count("sent", 0);
+        assert!(!attacked.has_done_something());
+        attacked.breach("a forged key was accepted", "0x7");
+        assert_eq!(attacked.breaches(), ["a forged key was accepted: 0x7"]);
+        attacked.breach("a forged key was accepted", "0x8");
+        assert_eq!(attacked.breaches(), ["a forged key was accepted: 0x7, and 1 more"]);
     }
 }

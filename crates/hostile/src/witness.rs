@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::insider::Insider;
-use crate::roles::{Done, Told, say};
+use crate::roles::{Done, Told, say, yield_to_others};
 
 /// The interval at which it looks for commands.
 const GLANCE: Duration = Duration::from_millis(20);
@@ -35,6 +35,7 @@ pub(crate) struct WitnessArgs {
 
 /// Confirms no revocation: the victim must not take another peer's word for it.
 pub(crate) fn run(args: &WitnessArgs) -> Result<()> {
+    yield_to_others();
     let mut insider = Insider::join(args.address, &args.rail, &args.name)?;
     let secrets = insider.secrets().context("the victim has granted nothing")?;
     say(&Told { secrets: secrets.clone() })?;

@@ -151,9 +151,8 @@ pub(super) fn slow(args: &AttackArgs) -> Result<Attacked> {
     attacked.count("opened", opened as u64);
     attacked.count("open", kept.len() as u64);
     if start.elapsed() > all_open + HANDSHAKE_MAX && !kept.is_empty() {
-        let breach =
-            format!("{} connections have not greeted within {HANDSHAKE_MAX:?} and are open", kept.len());
-        attacked.breaches.push(breach);
+        let case = format!("{} after {HANDSHAKE_MAX:?}", kept.len());
+        attacked.breach("connections that have not greeted are open", case);
     }
     attacked.did = format!("{opened} connections of a byte at a time, {} are open", kept.len());
     Ok(attacked)

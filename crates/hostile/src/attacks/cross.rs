@@ -114,8 +114,8 @@ pub(super) fn keys(args: &AttackArgs) -> Result<Attacked> {
             _ => insider.poster.write(address, key, None),
         };
         if posted == Posted::Done {
-            let breach = format!("an access with the forged key {key:#x} completed (own key {:#x})", own.key);
-            attacker.attacked.breaches.push(breach);
+            let case = format!("{key:#x} (own key {:#x})", own.key);
+            attacker.attacked.breach("an access with a forged key completed", case);
         } else {
             attacker.mend();
         }

@@ -79,29 +79,39 @@ fn flood(
     burst: usize,
     what: &str,
 ) -> Result<Attacked> {
+    // Before the hello: the victim would take the time for silence.
+    let mut bursts: Vec<(Vec<u8>, u64)> = Vec::new();
+    for (number, frame) in frames.enumerate() {
+        if number % burst == 0 {
+            bursts.push((Vec::new(), 0));
+        }
+        if let Some((bytes, count)) = bursts.last_mut() {
+            bytes.extend(encoded([&frame])?);
+            *count += 1;
+        }
+    }
     let (mut attacked, end) = (Attacked::default(), args.end());
     let rails = rails_of(args.address)?;
     let mut speaker = Speaker::greet(args.address, "attacker", &rails)?;
-    let frames: Vec<Frame> = frames.collect();
     let mut sent = 0;
-    for frames in frames.chunks(burst) {
-        if speaker.send_bytes(&encoded(frames)?).is_err() {
+    for (bytes, count) in &bursts {
+        if speaker.send_bytes(bytes).is_err() {
             break;
         }
-        sent += frames.len();
+        sent += count;
         // The answers fill the victim's socket, if nobody reads them.
         if speaker.is_closed() {
             break;
         }
     }
-    attacked.count("sent", sent as u64);
+    attacked.count("sent", sent);
     let mut is_closed = speaker.is_closed();
     while Instant::now() < end && !is_closed {
         is_closed = speaker.is_closed() || speaker.keep_alive().is_err();
         std::thread::sleep(Duration::from_millis(50));
     }
     let outcome = if is_closed { "; the victim has closed the connection" } else { "" };
-    attacked.did = format!("{sent} of {} {what}{outcome}", frames.len());
+    attacked.did = format!("{sent} of {} {what}{outcome}", args.count);
     Ok(attacked)
 }
 

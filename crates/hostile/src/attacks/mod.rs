@@ -17,11 +17,7 @@ use rand_mt::Mt64;
 
 use crate::insider::{Insider, Secrets};
 use crate::protocol::raise_descriptor_limit;
-use crate::roles::{Attacked, end_with_driver, say};
-
-/// The priority of attackers: on two cores they would otherwise take the processor time of honest
-/// clients, which no victim can prevent.
-const NICE: i32 = 19;
+use crate::roles::{Attacked, end_with_driver, say, yield_to_others};
 
 /// How long an attacker tries to be admitted again.
 const ADMISSION: Duration = Duration::from_secs(5);
@@ -98,7 +94,7 @@ pub(crate) fn run(args: &AttackArgs) -> Result<()> {
     end_with_driver();
     // A process that may not have many descriptors still attacks.
     let _ = raise_descriptor_limit();
-    let _ = rustix::process::nice(NICE);
+    yield_to_others();
     let attack = ATTACKS.iter().find(|(name, _)| *name == args.name);
     let (_, attack) = attack.with_context(|| format!("there is no attack {:?}", args.name))?;
     say(&attack(args)?)

@@ -87,7 +87,7 @@ pub(super) fn stranger(args: &AttackArgs) -> Result<Attacked> {
         if posted == Posted::Done {
             attacked.count(&format!("{what} completed"), 1);
             if what == "accesses" {
-                attacked.breaches.push(format!("an access with the forged key {key:#x} completed"));
+                attacked.breach("an access with a forged key completed", format!("{key:#x}"));
             }
         } else {
             attacked.count(&format!("{what} not completed"), 1);
@@ -134,6 +134,7 @@ pub(super) fn flips(args: &AttackArgs) -> Result<Attacked> {
     }
     sleep_until(end);
     let flipped = attacked.counts.get("flipped").copied().unwrap_or_default();
+    ensure!(flipped > 0, "no bit was flipped: libfabric has not connected to the proxy");
     attacked.did = format!("{flipped} of {} connections with a flipped bit", args.count);
     Ok(attacked)
 }

@@ -58,9 +58,8 @@ pub(super) fn slow(args: &AttackArgs) -> Result<Attacked> {
     attacked.count("opened", opened as u64);
     attacked.count("open", kept.len() as u64);
     if start.elapsed() > all_open + ORDER_MAX && !kept.is_empty() {
-        let breach =
-            format!("{} connections have sent no order within {ORDER_MAX:?} and are open", kept.len());
-        attacked.breaches.push(breach);
+        let case = format!("{} after {ORDER_MAX:?}", kept.len());
+        attacked.breach("connections that have sent no order are open", case);
     }
     attacked.did = format!("{opened} connections of a byte every {PAUSE:?}, {} are open", kept.len());
     Ok(attacked)

@@ -34,6 +34,11 @@ pub(crate) struct DriveArgs {
     #[arg(long)]
     short: bool,
 
+    /// Attack without a load of honest clients, on machines too slow for it: judge only what attacks
+    /// reach, and what they leave.
+    #[arg(long)]
+    no_load: bool,
+
     /// The command farreach, whose server is attacked. Without it, only engines are.
     #[arg(long, value_name = "FILE")]
     farreach: Option<PathBuf>,
@@ -76,6 +81,7 @@ impl DriveArgs {
         let is_possible = |line: &&Line| {
             let reason = match line {
                 _ if line.needs_tcp && !is_tcp(&self.rail) => "it attacks the port of libfabric's tcp",
+                _ if line.victim == Victim::Serve && self.no_load => "it measures honest clients",
                 _ if line.victim == Victim::Serve && self.farreach.is_none() => {
                     "the command was not given (--farreach)"
                 }

@@ -39,6 +39,9 @@ const CROWD_LIMIT: Duration = Duration::from_secs(120);
 /// a busy machine.
 const P99_FLOOR: Duration = Duration::from_millis(300);
 
+/// The largest undisturbed 99th percentile with which a line can be judged.
+const P99_MAX: Duration = Duration::from_millis(1500);
+
 /// Memory that the server and its agents may have together, in MiB.
 const BUDGET_MIB: u64 = 512;
 
@@ -162,6 +165,7 @@ impl ServeStage {
             name: line.name.to_owned(),
             attack: line.attack.to_owned(),
             share_min: SHARE_MIN,
+            p99_max_us: P99_MAX.as_micros() as u64,
             ..Measured::default()
         };
         let pid = self.server.pid();
@@ -173,7 +177,7 @@ impl ServeStage {
             measured.did = format!("{} honest clients at once", size.count);
             measured.limit_us = CROWD_LIMIT.as_micros() as u64;
             measured.share_min = 1.0;
-            measured.during = crowd.summary(Some(CROWD_LIMIT));
+            measured.during = Some(crowd.summary(Some(CROWD_LIMIT)));
         } else {
             let calm = match self.calm.take() {
                 Some(calm) => calm,
@@ -183,9 +187,9 @@ impl ServeStage {
             measured.limit_us = limit.as_micros() as u64;
             measured.before = Some(calm.summary(Some(limit)));
             let (service, phase) = self.under_load(|stage| stage.attack(line, size, seed))?;
-            measured.during = service.summary(Some(limit));
+            measured.during = Some(service.summary(Some(limit)));
+            measured.breaches = phase.attacked.breaches();
             measured.did = phase.attacked.did;
-            measured.breaches = phase.attacked.breaches;
         }
         self.settle(&mut measured);
         let peak = sampler.end();
@@ -255,7 +259,10 @@ impl ServeStage {
                     &self.order,
                 ];
                 let mut attacker = Process::role("attack", &words)?;
-                attacker.hear(ATTACK_LIMIT).with_context(|| format!("the attacker {}", line.name))?
+                let attacked: Attacked =
+                    attacker.hear(ATTACK_LIMIT).with_context(|| format!("the attacker {}", line.name))?;
+                ensure!(attacked.has_done_something(), "the attacker {} did nothing", line.name);
+                attacked
             }
             other => bail!("{other:?} is not an attack on a server"),
         };
@@ -278,7 +285,7 @@ impl ServeStage {
                 killed += 1;
             }
         }
-        Ok(Attacked { did: format!("{killed} clients killed"), ..Attacked::default() })
+        Ok(Attacked::did(format!("{killed} clients killed")))
     }
 
     /// Starts many clients at once.

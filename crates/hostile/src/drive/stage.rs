@@ -20,6 +20,8 @@ pub(super) struct Baseline {
 #[derive(Debug, Default)]
 pub(super) struct Phase {
     pub(super) attacked: Attacked,
+    /// What the driver found that must not be.
+    pub(super) breaches: Vec<String>,
     pub(super) newcomers: Vec<Newcomer>,
     /// The most peers that the victim had.
     pub(super) peers_max: u64,
