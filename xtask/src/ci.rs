@@ -93,6 +93,12 @@ const PHASES: &[&[Step]] = &[
         full: "sim --seconds 120",
         left_out: "simulated histories for 120 s, optimised, instead of 20 s",
     }],
+    // Alone, because it compares latencies.
+    &[Step {
+        ci: None,
+        full: "hostile",
+        left_out: "attacks against an engine and a server, with honest clients beside them",
+    }],
     &[Step {
         ci: Some("vm test --guest newest --short"),
         full: "vm test --guest newest",

@@ -21,6 +21,7 @@ mod generated;
 mod headers;
 mod held;
 mod host_tests;
+mod hostile;
 mod in_guest;
 mod layout;
 mod licences;
@@ -81,6 +82,8 @@ enum Task {
     /// Run whole engines over simulated cards in virtual time: random histories with faults, one
     /// for each seed.
     Sim(sim::SimArgs),
+    /// Attack an engine and `farreach serve`, and measure what honest clients notice.
+    Hostile(hostile::HostileArgs),
     /// Run the tests that call libfabric under valgrind's memcheck.
     Memcheck(memcheck::MemcheckArgs),
     /// Run commands and tests in a guest with a real RDMA kernel.
@@ -121,6 +124,7 @@ fn main() -> ExitCode {
         Task::Bench(command) => bench::execute(&command).map(|()| 0),
         Task::Soundness(args) => soundness::execute(&args).map(|()| 0),
         Task::Sim(args) => sim::execute(&args).map(|()| 0),
+        Task::Hostile(args) => hostile::execute(&args).map(|()| 0),
         Task::Memcheck(args) => memcheck::execute(&args).map(|()| 0),
         Task::Vm(command) => vm::execute(command),
         Task::Attempt(args) => in_guest::execute(&args).map(|()| 0),

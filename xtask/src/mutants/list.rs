@@ -446,8 +446,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "who is refused is reset, and does not learn our version",
         file: "crates/engine/src/control/mod.rs",
-        guard: "&& reason.is_refusal()",
-        instead: "&& false",
+        guard: "} else if reason.is_refusal() {",
+        instead: "} else if false {",
         test: "control::tests::refusals::an_older_caller_is_told_apart_and_learns_our_version",
     },
     // Memory.

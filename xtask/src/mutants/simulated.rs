@@ -187,9 +187,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "what counters are called on links is forgotten",
         file: "crates/proto/src/machine/peer/remote_counters.rs",
-        guard: "        known.extend(names);
+        guard: "            known.push((link, name));
 ",
-        instead: "        let _ = names;
+        instead: "            let _ = name;
 ",
         test: SEEDS,
     },

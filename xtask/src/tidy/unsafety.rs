@@ -19,7 +19,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
 }
 
 /// The crates without unsafe code.
-const WITHOUT: &[&str] = &["proto", "rail", "engine", "doctor", "cli"];
+const WITHOUT: &[&str] = &["proto", "rail", "engine", "doctor", "cli", "hostile"];
 
 fn forbids(root: &File) -> bool {
     let attributes = root.syntax().map_or(&[][..], |syntax| &syntax.attrs);

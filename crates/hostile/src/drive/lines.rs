@@ -1,0 +1,173 @@
+//! The lines of the table: attacks and their sizes.
+
+use std::time::Duration;
+
+/// One line of the table.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Line {
+    pub(super) name: &'static str,
+    /// The attack, for people.
+    pub(super) attack: &'static str,
+    pub(super) victim: Victim,
+    pub(super) kind: Kind,
+    pub(super) full: Size,
+    pub(super) short: Size,
+    /// Whether it attacks the port of libfabric's tcp, which other rails do not have.
+    pub(super) needs_tcp: bool,
+    /// Whether newcomers may be refused, if they are told why.
+    pub(super) may_refuse: bool,
+}
+
+/// What is attacked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Victim {
+    /// An engine.
+    Engine,
+    /// An engine with few descriptors: their number with the full and with the short sizes.
+    EngineWithFewDescriptors,
+    /// `farreach serve`.
+    Serve,
+}
+
+/// How it is attacked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// By an attacker, which is a process of its own.
+    Attack,
+    /// By an attacker that gets the names and keys of a witness.
+    WithWitness,
+    /// As `WithWitness`, while the victim revokes the grant of the witness.
+    Revoke,
+    /// By stopping honest clients.
+    Stop,
+    /// By killing honest clients.
+    Kill,
+    /// By many honest clients at once.
+    Crowd,
+}
+
+/// How much of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Size {
+    pub(super) count: u64,
+    pub(super) lasts: Duration,
+}
+
+const fn size(count: u64, ms: u64) -> Size {
+    Size { count, lasts: Duration::from_millis(ms) }
+}
+
+const fn engine(name: &'static str, attack: &'static str, kind: Kind, full: Size, short: Size) -> Line {
+    Line { name, attack, victim: Victim::Engine, kind, full, short, needs_tcp: false, may_refuse: false }
+}
+
+const fn serve(name: &'static str, attack: &'static str, kind: Kind, full: Size, short: Size) -> Line {
+    Line { name, attack, victim: Victim::Serve, kind, full, short, needs_tcp: false, may_refuse: false }
+}
+
+impl Line {
+    const fn at_tcp_port(self) -> Self {
+        Self { needs_tcp: true, ..self }
+    }
+}
+
+/// The descriptors of a victim with few of them, with the full and with the short sizes.
+pub(super) const FEW_DESCRIPTORS: [u64; 2] = [1024, 256];
+
+/// All lines. Those of one victim are together. The sizes of forged names add up to 10,000.
+pub(super) const LINES: &[Line] = &[
+    engine("keys", "keys of another peer", Kind::WithWitness, size(2500, 3000), size(40, 600)),
+    engine("marks", "messages with another peer's mark", Kind::WithWitness, size(2500, 3000), size(200, 600)),
+    engine(
+        "immediates",
+        "immediates with another peer's counter",
+        Kind::WithWitness,
+        size(2500, 3000),
+        size(200, 600),
+    ),
+    engine(
+        "frames",
+        "frames about things of another peer",
+        Kind::WithWitness,
+        size(2500, 3000),
+        size(300, 600),
+    ),
+    engine(
+        "revoked",
+        "confirmations of another peer's revocation",
+        Kind::Revoke,
+        size(1, 2500),
+        size(1, 1200),
+    ),
+    engine("hello-rails", "hellos with thousands of rails", Kind::Attack, size(60, 8000), size(10, 800)),
+    engine("grant-keys", "grants of 60,000 empty keys", Kind::Attack, size(600, 6000), size(60, 800)),
+    engine("grant-ids", "grant ids that collide", Kind::Attack, size(120_000, 8000), size(15_000, 800)),
+    engine("link-lost", "lost links, ten times a second", Kind::Attack, size(1, 10_000), size(1, 1200)),
+    engine("links", "thousands of links of a peer", Kind::Attack, size(20, 6000), size(2, 800)),
+    engine("numbers", "numbers at their limits", Kind::Attack, size(4, 3000), size(1, 600)),
+    engine("add-overflow", "additions that overflow", Kind::Attack, size(20, 2000), size(2, 400)),
+    engine("bad-grants", "grants of impossible memory", Kind::Attack, size(16, 6400), size(8, 1200)),
+    engine("rail-garbage", "garbage at the rail's port", Kind::Attack, size(2000, 5000), size(150, 600))
+        .at_tcp_port(),
+    engine("rail-flips", "flipped bits at the rail's port", Kind::WithWitness, size(300, 5000), size(8, 600))
+        .at_tcp_port(),
+    engine(
+        "rail-stranger",
+        "an endpoint that is no peer, at the rail's port",
+        Kind::WithWitness,
+        size(2000, 5000),
+        size(60, 600),
+    )
+    .at_tcp_port(),
+    Line {
+        may_refuse: true,
+        ..engine(
+            "strangers",
+            "strangers that greet and ping",
+            Kind::Attack,
+            size(900, 12_000),
+            size(120, 1500),
+        )
+    },
+    engine("slow", "greetings of a byte at a time", Kind::Attack, size(300, 8000), size(40, 5500)),
+    engine("churn", "greetings, one after the other", Kind::Attack, size(10_000, 3000), size(300, 600)),
+    engine("unread", "answers that nobody reads", Kind::Attack, size(30, 6000), size(6, 800)),
+    engine("garbage", "garbage at the control port", Kind::Attack, size(3000, 3000), size(200, 600)),
+    engine("stop", "peers that are stopped in the middle", Kind::Stop, size(5, 4000), size(1, 2500)),
+    engine("kill", "peers that are killed in the middle", Kind::Kill, size(100, 3000), size(4, 600)),
+    engine("crowd", "honest peers at once", Kind::Crowd, size(256, 0), size(12, 0)),
+    Line {
+        may_refuse: true,
+        victim: Victim::EngineWithFewDescriptors,
+        ..engine(
+            "descriptors",
+            "more strangers than descriptors",
+            Kind::Attack,
+            size(1100, 8000),
+            size(280, 1500),
+        )
+    },
+    serve("serve-idle", "idle connections", Kind::Attack, size(2000, 12_000), size(300, 2000)),
+    serve("serve-slow", "orders of a byte at a time", Kind::Attack, size(300, 36_000), size(280, 2000)),
+    serve("serve-orders", "hostile orders", Kind::Attack, size(12, 20_000), size(4, 3000)),
+    serve("serve-kill", "clients that are killed in the middle", Kind::Kill, size(100, 3000), size(3, 500)),
+    serve("serve-crowd", "honest clients at once", Kind::Crowd, size(256, 0), size(8, 0)),
+];
+
+impl Line {
+    pub(super) fn size(&self, is_short: bool) -> Size {
+        if is_short { self.short } else { self.full }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_thousand_names_are_forged() {
+        let forged = LINES.iter().filter(|line| line.kind == Kind::WithWitness && !line.needs_tcp);
+        assert!(forged.map(|line| line.full.count).sum::<u64>() >= 10_000);
+        assert!(LINES.iter().all(|line| line.short.count <= line.full.count));
+    }
+}
