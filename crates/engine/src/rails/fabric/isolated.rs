@@ -37,8 +37,8 @@ const READY_MAX: usize = 64;
 /// Events after which a poll ends.
 const EVENTS_MAX: usize = 64;
 
-/// A rail over libfabric with an endpoint and a domain for each link. A key is good for its peer alone, and the end of
-/// a link is the proof that its peer has stopped.
+/// A rail over libfabric with an endpoint and a domain for each link. A key is good for its peer
+/// alone, and the end of a link is the proof that its peer has stopped.
 #[derive(Debug)]
 pub struct IsolatedRail {
     /// Closed before the keys: then the memory behind them is free.
