@@ -51,7 +51,7 @@ impl Machine {
     pub(super) fn run_peer_timers(&mut self, key: PeerKey) {
         let (now, silence) = (self.now, self.tuning.silence);
         // The peer may have to reset its rail first, and its frames may be late twice.
-        let answer_within = 2 * self.tuning.stall + self.tuning.drain;
+        let answer_within = self.tuning.stall.saturating_mul(2).saturating_add(self.tuning.drain);
         let Some(peer) = self.peer(key) else { return };
         if peer.is_lost() {
             self.finish_lost(key);
