@@ -46,6 +46,9 @@ const PICTURES: [Picture; 8] = [
 /// packets, there are no huge pages.
 const PACK: &str = "crates/doctor/tests/packs/broken/soft-roce.json";
 
+/// The secret of server and clients.
+const SECRET: &str = "5f1d7a9c03e2b846d1f0a37c9be4582610cc47e39a5d8b71f2640e9d3ab8c75e";
+
 /// Arguments of `cargo xtask pictures`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PicturesArgs {
@@ -68,6 +71,8 @@ pub(crate) fn execute(args: &PicturesArgs) -> Result<()> {
     let mut cell = Cell::new(&root.path)?;
     cell.own_network()?;
     cell.set("TERM", "xterm-256color");
+    // Server and clients use an address beyond loopback, which needs TLS.
+    cell.set("FARREACH_SECRET", SECRET);
     cell.add_to_path(command.parent().context("the command is in a folder")?);
     fs::create_dir_all(folder())?;
     let wanted =

@@ -32,8 +32,10 @@ enum Place {
 }
 
 /// Every section with commands must be listed: README must not contain commands that are never run.
-const PLACES: [(&str, Place); 4] = [
+const PLACES: [(&str, Place); 5] = [
     ("Five minutes", Place::Laptop),
+    // Both hosts are one: its network has the address of the other host in README.
+    ("Two hosts", Place::Laptop),
     ("With a real RDMA kernel", Place::RdmaKernel),
     ("The first program", Place::Laptop),
     ("Working on it", Place::Elsewhere("`cargo xtask vm test` boots such guests")),
