@@ -364,7 +364,8 @@ impl Rail for IsolatedRail {
             count += 1;
         }
         self.polls = self.polls.wrapping_add(1);
-        if self.polled.is_empty() || self.polls.is_multiple_of(POLLS_PER_LOOK) {
+        // Without descriptors, all queues are polled always.
+        if self.can_sleep && (self.polled.is_empty() || self.polls.is_multiple_of(POLLS_PER_LOOK)) {
             self.look();
         }
         Ok(count + self.poll_links(sink))
