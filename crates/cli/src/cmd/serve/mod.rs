@@ -1,28 +1,34 @@
 //! `farreach serve`: the other side of every test, for many clients at once.
 //!
-//! It only listens. Each client is served by an [agent](crate::agent), a process of its own, which
-//! gets the connection unchanged. So no client can block another one, or crash the server.
+//! It does the handshake with each client, and lets clients wait if there are too many. Each client
+//! is served by an [agent](crate::agent), a process of its own, which gets the connection with the
+//! order. So no client can block another one, or crash the server.
 
 mod agents;
+mod budget;
+mod connection;
+mod handshakes;
+mod journal;
+mod origin;
+mod queue;
 mod refusal;
 mod scout;
+mod server;
 
 use std::net::{AddrParseError, IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::thread;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
-use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::exit::{Exit, Failure};
 use crate::rails::{Found, RailArgs};
-use crate::session::{PeerAddress, open_tls};
+use crate::session::PeerAddress;
 use crate::{interrupt, terminal};
 
 use agents::Agents;
-use refusal::Refusals;
+use budget::{Budget, BudgetArgs};
+use server::{Server, ServerTls};
 
 pub(crate) use scout::run as scout;
 
@@ -50,9 +56,8 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     once: bool,
 
-    /// Maximum number of clients; more are refused
-    #[arg(long, value_name = "N", default_value_t = 256)]
-    clients_max: usize,
+    #[command(flatten)]
+    budget: BudgetArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -72,17 +77,14 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     // Errors are reported now, not to the first client. Rails come last, because enumerating them
     // is slow.
     let listener = listen(args)?;
-    args.tls.as_deref().map(open_tls).transpose()?;
+    let tls = args.tls.as_deref().map(ServerTls::open).transpose()?;
     let rails = scout::send(&args.rails)?;
     let address = listener.local_addr().context("cannot read the address of the listener")?;
+    let budget = Budget::new(&args.budget, args.once);
     terminal::print(&startup_lines(address, &rails))?;
     let names = rails.into_iter().map(|rail| rail.name).collect();
-    let mut agents = Agents::new(names, args.rails.gid_index, args.tls.clone());
-    let exit = serve(args, &listener, &mut agents)?;
-    // No client can connect while the last agents end.
-    drop(listener);
-    agents.end();
-    Ok(exit)
+    let agents = Agents::new(names, args.rails.gid_index, args.tls.clone());
+    Server::new(listener, tls, budget, args.once, agents)?.run()
 }
 
 /// The value of `--listen`.
@@ -144,55 +146,6 @@ fn startup_lines(address: SocketAddr, rails: &[Found]) -> String {
     });
     let table = terminal::table(&["RAIL", "RDMA", "VIA"], rows, terminal::width());
     format!("listening on {place}\n{table}")
-}
-
-/// Accepts clients. Returns the exit code.
-fn serve(args: &ServeArgs, listener: &TcpListener, agents: &mut Agents) -> Result<Exit> {
-    let refusals = Refusals::new(args.tls.clone(), args.once);
-    loop {
-        if interrupt::is_asked() {
-            return Ok(Exit::Ok);
-        }
-        if let Some(exit) = agents.reap()
-            && args.once
-        {
-            return Ok(exit);
-        }
-        if args.once && agents.are_new() {
-            thread::sleep(A_MOMENT);
-            continue;
-        }
-        wait_for_clients(listener);
-        let called = listener.accept();
-        match called
-            .map(|(stream, client)| (stream, SocketAddr::new(client.ip().to_canonical(), client.port())))
-        {
-            Ok((stream, client))
-                if agents.count() < args.clients_max && !(args.once && agents.count() > 0) =>
-            {
-                agents.start(stream, client);
-            }
-            Ok((stream, client)) => refusals.tell(stream, client, agents.count()),
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            Err(error) => {
-                terminal::log(&format!("cannot accept a connection: {error}"));
-                // Usually the process is out of descriptors, which are freed when a client
-                // disconnects.
-                thread::sleep(Duration::from_millis(100));
-            }
-        }
-    }
-}
-
-/// The interval at which a server with `--once` checks whether its first connection was a client.
-/// Other clients wait meanwhile.
-const A_MOMENT: Duration = Duration::from_millis(10);
-
-fn wait_for_clients(listener: &TcpListener) {
-    let mut fds = [PollFd::new(listener, PollFlags::IN)];
-    let timeout = interrupt::GLANCE.try_into().ok();
-    // A client, a signal or the timeout ends the wait. The caller checks all of them.
-    let _ = poll(&mut fds, timeout.as_ref());
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use farreach_doctor::collect;
 use super::probe::Probe;
 use super::trouble::trouble;
 use super::words::{CardTold, ConnectTold, DatagramsTold, HostTold, Looking, Step, Task};
+use crate::bounds;
 use crate::cmd::doctor::processes::Processes;
 use crate::exit::{Exit, Failure};
 use crate::native::End;
@@ -52,7 +53,8 @@ fn cards(line: &mut Line, probe: &Probe) -> Result<()> {
     told?;
     // A replaced connection is done: the client makes a new one for each packet size.
     let mut _kept = None;
-    loop {
+    for steps in 0_u64.. {
+        bounds::TRIAL_STEPS.check(steps)?;
         match line.recv()? {
             Step::Datagrams { to } => {
                 let sent = match to.address() {
@@ -71,9 +73,10 @@ fn cards(line: &mut Line, probe: &Probe) -> Result<()> {
                 line.send(&told)?;
                 _kept = wire;
             }
-            Step::Enough => return Ok(()),
+            Step::Enough => break,
         }
     }
+    Ok(())
 }
 
 /// Creates and connects a queue pair with memory. Both live as long as the client uses them.
