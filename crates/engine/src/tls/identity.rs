@@ -30,7 +30,7 @@ pub(super) struct Identity {
 }
 
 enum Means {
-    Certificate(ByCertificate),
+    Certificate(Box<ByCertificate>),
     Secret(BySecret),
 }
 
@@ -147,7 +147,7 @@ impl Identity {
         roots: RootCertStore,
         this_side: ThisSide,
     ) -> Result<Self, Error> {
-        let means = Means::Certificate(ByCertificate::new(chain, key, roots)?);
+        let means = Means::Certificate(Box::new(ByCertificate::new(chain, key, roots)?));
         Ok(Self { this_side: Arc::new(this_side), means })
     }
 
