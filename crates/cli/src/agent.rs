@@ -1,26 +1,27 @@
-//! The agent: a process that serves one client of `farreach serve`. The client's connection is its
-//! standard input.
+//! The agent: a process that serves one client of `farreach serve`.
 //!
 //! Each client has a process of its own. A library that crashes ends only that process, and all
 //! resources of a test (queue pairs, regions, descriptors) are released when the process ends.
+//!
+//! The server has done the handshake and checked the order. The agent gets both, with the client's
+//! connection, over its standard input ([`handover`]).
 
+use std::fs;
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use farreach::Engine;
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit, setsid,
+};
 use serde::Deserialize;
 
 use crate::cmd::{bench, blast, chip, doctor, fill, ping};
 use crate::exit::{Exit, Failure};
 use crate::native::Cards;
-use crate::rails::Wish;
-use crate::session::{
-    self, Channel, Line, Order, SECRET_FILE, Security, SecurityArgs, Welcome, host_name, is_loopback,
-};
-use crate::{interrupt, measure, terminal};
+use crate::session::{Channel, Line, Order, Security, SecurityArgs, host_name};
+use crate::{bounds, handover, interrupt, measure, terminal};
 
 /// The arguments that `farreach serve` passes to an agent.
 #[derive(Debug, clap::Args)]
@@ -39,6 +40,14 @@ pub(crate) struct AgentArgs {
     /// Allow clear text beyond this host
     #[arg(long)]
     pub(crate) insecure: bool,
+
+    /// The process id of the server
+    #[arg(long)]
+    pub(crate) server: Option<i32>,
+
+    /// The memory that the order needs, in bytes
+    #[arg(long)]
+    pub(crate) memory: Option<u64>,
 }
 
 impl AgentArgs {
@@ -49,7 +58,7 @@ impl AgentArgs {
 
 /// The task of a client, by the name of its command.
 #[derive(Debug, Deserialize)]
-enum Task {
+pub(crate) enum Task {
     Bench(bench::Task),
     Blast(blast::Task),
     Fill(fill::Task),
@@ -70,40 +79,100 @@ impl Task {
             Self::Ping(_) => "ping",
         }
     }
+
+    /// Returns an error unless every number is within its bound.
+    fn check(&self) -> Result<(), Failure> {
+        match self {
+            Self::Bench(_) => Ok(()),
+            Self::Blast(task) => task.check(),
+            Self::Fill(task) => task.check(),
+            Self::Chip(task) => task.check(),
+            Self::Doctor(task) => task.check(),
+            Self::Ping(task) => task.check(),
+        }
+    }
+
+    /// Returns the memory that the agent needs for the task, besides its engine.
+    fn memory_bytes(&self) -> u64 {
+        match self {
+            Self::Bench(task) => task.memory_bytes(),
+            Self::Blast(task) => task.memory_bytes(),
+            Self::Fill(task) => task.memory_bytes(),
+            Self::Chip(task) => task.memory_bytes(),
+            Self::Doctor(task) => task.memory_bytes(),
+            Self::Ping(task) => task.memory_bytes(),
+        }
+    }
 }
+
+impl Order<Task> {
+    /// Checks every number of an order against its bound, and returns the memory that the order
+    /// needs. `rails` are those of the server; `memory_max` is the memory that a client may have.
+    ///
+    /// The server calls this before anything else is done with an order.
+    pub(crate) fn check(&self, rails: &[String], memory_max: u64) -> Result<u64, Failure> {
+        self.check_frame()?;
+        self.task.check()?;
+        let buffers = self.rails.receive_buffers(rails);
+        if buffers == 0 && !self.is_without_engine() {
+            // An engine without names would open every rail of the host.
+            return Err(Failure::new(Exit::Unavailable, "the order names no rail of the server")
+                .cause(format!("the rails of the server are {}", rails.join(", ")))
+                .fix("name one of them with -d"));
+        }
+        let messages = self.engine.memory_bytes(buffers);
+        let needed = AGENT_BYTES.saturating_add(messages).saturating_add(self.task.memory_bytes());
+        bounds::check_memory(needed, memory_max)?;
+        Ok(needed)
+    }
+
+    /// Returns whether the task is done on the connection itself.
+    fn is_without_engine(&self) -> bool {
+        matches!(&self.task, Task::Doctor(task) if task.is_without_engine())
+    }
+}
+
+/// The memory of an agent without its messages and its task: libraries, stacks, queues.
+pub(crate) const AGENT_BYTES: u64 = 48 << 20;
+
+/// What an agent may map beyond the memory of its order: address space that libraries reserve and
+/// hardly touch, such as stacks of threads and arenas of the allocator. The server limits the memory
+/// that is in use.
+const RESERVED_BYTES: u64 = 1 << 30;
+
+/// The descriptors of an agent. A test over 128 queue pairs has one for each, and a rail has some
+/// dozen.
+const DESCRIPTORS_MAX: u64 = 2048;
+
+/// The kernel prefers processes with a high value when memory is short, so that an agent ends before
+/// the server or another program of the host.
+const OOM_SCORE_ADJ: &str = "500";
 
 /// How long the client's rails may take to be ready.
 const RAIL_PATIENCE: Duration = Duration::from_secs(20);
 
-/// The exit code of an agent without an order: the connection was not a client, or closed before.
-pub(crate) const WITHOUT_ORDER: Exit = Exit::PeerLost;
+/// The exit code of an agent that did not begin a test: its client has left, or the TLS handshake
+/// failed.
+pub(crate) const WITHOUT_TEST: Exit = Exit::PeerLost;
 
 /// Serves a client, and logs one line.
 pub(crate) fn run(args: &AgentArgs) -> Result<Exit> {
-    // The agent ends with its server. The call cannot fail here: the signal is valid.
-    let _ = set_parent_process_death_signal(Some(Signal::TERM));
+    if !confine(args)? {
+        return Ok(WITHOUT_TEST);
+    }
     interrupt::watch().context("cannot set up signal handling")?;
     measure::sleep_exactly();
-    let stdin = std::io::stdin();
-    let stream =
-        TcpStream::from(stdin.as_fd().try_clone_to_owned().context("cannot duplicate standard input")?);
-    let Ok(client) = stream.peer_addr() else {
-        return Err(Failure::new(
-            WITHOUT_ORDER,
-            "standard input is not a socket, or its connection is closed",
-        )
-        .fix("start the server, which starts the agents:\nfarreach serve")
-        .into());
+    let Ok((order, stream)) = handover::recv_order(std::io::stdin()) else {
+        return Err(Failure::new(WITHOUT_TEST, "standard input is not a server")
+            .cause("no order and no connection came from it")
+            .fix("start the server, which starts the agents:\nfarreach serve")
+            .into());
     };
+    let Ok(client) = stream.peer_addr() else { return Ok(WITHOUT_TEST) };
     let client = SocketAddr::new(client.ip().to_canonical(), client.port());
-    let mut line = Line::new(stream).context("cannot configure the connection")?;
-    let (ended, exit) = match handshake(args, &mut line) {
-        Ok(order) => (serve(args, line, &order, client), Exit::Failed),
-        Err(error) => {
-            // The client learns why from the alert or the message that was sent last.
-            line.linger();
-            (Err(error), WITHOUT_ORDER)
-        }
+    let (ended, exit) = match prepare(args, &order, stream) {
+        Ok(prepared) => (serve(args, prepared, client), Exit::Failed),
+        Err(error) => (Err(error), WITHOUT_TEST),
     };
     match &ended {
         Ok(what) => log(client, what),
@@ -116,52 +185,67 @@ fn log(client: SocketAddr, what: &str) {
     terminal::log(&format!("{client}: {what}"));
 }
 
-/// Does the handshake, and returns the client's order.
-fn handshake(args: &AgentArgs, line: &mut Line) -> Result<Order<Task>> {
-    let welcome = Welcome {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        host: host_name(),
-        offers: Wish::of(&args.rails),
-    };
-    let security = args.security();
-    if let Some(tls) = security.open()? {
-        line.secure_as_server(&tls, &security)?;
+/// Limits what this process may use, before it reads anything of a client. Returns `false` if the
+/// server has already ended.
+fn confine(args: &AgentArgs) -> Result<bool> {
+    // The agent ends with its server, also if it is stopped at that time. The call cannot fail
+    // here: the signal is valid.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    if args.server.is_some() && getppid().map(Pid::as_raw_nonzero).map(i32::from) != args.server {
+        return Ok(false);
     }
-    Ok(session::handshake(line, &welcome)?)
+    // In a session of its own, a signal from the server's terminal does not reach the agent, and the
+    // scheduler gives each agent one share of the CPUs, however many threads it has (autogroup).
+    // This fails if the process leads a group, as when a shell has started it.
+    let _ = setsid();
+    // Not every container has the file.
+    let _ = fs::write("/proc/self/oom_score_adj", OOM_SCORE_ADJ);
+    let limit = |resource, most: u64| {
+        let hard = getrlimit(resource).maximum.unwrap_or(u64::MAX).min(most);
+        setrlimit(resource, Rlimit { current: Some(hard), maximum: Some(hard) })
+            .with_context(|| format!("cannot limit {resource:?} to {most}"))
+    };
+    // Clients could fill the disk with dumps.
+    limit(Resource::Core, 0)?;
+    limit(Resource::Nofile, DESCRIPTORS_MAX)?;
+    if let Some(memory) = args.memory {
+        limit(Resource::Data, memory.saturating_add(RESERVED_BYTES))?;
+    }
+    Ok(true)
 }
 
-/// Returns why a client may not examine this host, if it may not.
+/// An order that an engine was opened for, if it needs one, with the client's connection.
+struct Prepared {
+    order: Order<Task>,
+    line: Line,
+    engine: Option<Result<Engine>>,
+}
+
+/// Opens the engine, and does the TLS handshake.
 ///
-/// A diagnosis is an inventory of the host: its devices, routes and firewall. It is given over TLS,
-/// where the client has shown who it is, and to clients on this host. `--insecure` allows tests, not
-/// this.
-fn not_examined(is_tls: bool, client: SocketAddr) -> Option<Failure> {
-    (!is_tls && !is_loopback(client.ip())).then(|| {
-        Failure::new(Exit::PeerLost, "it can be examined over TLS only")
-            .cause(format!(
-                "a diagnosis is an inventory of the host, and the connection with {} is in clear text; --insecure does \
-                 not allow it",
-                client.ip()
-            ))
-            .fix(format!(
-                "make a secret, copy it, and start both sides with it:\n\
-                 farreach secret new {SECRET_FILE}\n\
-                 farreach serve --secret-file {SECRET_FILE}\n\
-                 farreach doctor PEER --secret-file {SECRET_FILE}"
-            ))
-    })
+/// The engine is first, because it does not depend on the client: the server starts few agents at a
+/// time, and a client must not delay others.
+fn prepare(args: &AgentArgs, order: &[u8], stream: TcpStream) -> Result<Prepared> {
+    let order: Order<Task> = serde_json::from_slice(order).context("cannot parse the order")?;
+    let here = stream.local_addr().context("cannot read the address of the connection")?;
+    let engine = (!order.is_without_engine()).then(|| open(args, &order, here));
+    // If the server is gone, this process ends with it.
+    let _ = handover::tell_opened(std::io::stdin());
+    let mut line = Line::new(stream).context("cannot configure the connection")?;
+    let security = args.security();
+    if let Some(tls) = security.open()?
+        && let Err(failure) = line.secure_as_server(&tls, &security)
+    {
+        // The client learns why from the alert that was sent last.
+        line.linger();
+        return Err(failure.into());
+    }
+    Ok(Prepared { order, line, engine })
 }
 
 /// Serves the order. Returns the result for the log.
-fn serve(args: &AgentArgs, mut line: Line, order: &Order<Task>, client: SocketAddr) -> Result<String> {
-    let here = line.stream().local_addr().context("cannot read the address of the connection")?;
-    if let Task::Doctor(task) = &order.task
-        && let Some(refusal) = not_examined(line.is_tls(), client)
-    {
-        doctor::refuse(&mut line, task, &refusal)?;
-        line.linger();
-        return Err(refusal.into());
-    }
+fn serve(args: &AgentArgs, prepared: Prepared, client: SocketAddr) -> Result<String> {
+    let Prepared { order, mut line, engine } = prepared;
     if let Task::Doctor(task) = &order.task
         && task.is_without_engine()
     {
@@ -169,7 +253,7 @@ fn serve(args: &AgentArgs, mut line: Line, order: &Order<Task>, client: SocketAd
         doctor::answer(&mut line, task, &args.rails, args.gid_index)?;
         return Ok("doctor finished".to_owned());
     }
-    let engine = match open(args, order, here) {
+    let engine = match engine.context("the order has no engine")? {
         Ok(engine) => engine,
         Err(error) => {
             let failure = Failure::of(&error);
@@ -182,7 +266,7 @@ fn serve(args: &AgentArgs, mut line: Line, order: &Order<Task>, client: SocketAd
     let channel = Channel::of_agent(peer);
     let over = channel.peer.rails().join(", ");
     log(client, &format!("{} from {} over {over}", order.task.name(), order.host));
-    match perform(args, &engine, &channel, order) {
+    match perform(args, &engine, &channel, &order) {
         Ok(()) => {
             channel.linger();
             Ok(format!("{} finished", order.task.name()))
@@ -225,24 +309,156 @@ fn perform(args: &AgentArgs, engine: &Engine, channel: &Channel, order: &Order<T
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
+    const MEMORY: u64 = 8 << 30;
+
+    fn order(task: Value) -> Value {
+        json!({
+            "version": "0.1.0",
+            "host": "storage-7",
+            "rails": { "cards": false, "providers": ["tcp"] },
+            "engine": { "wait": "adaptive", "depth": 128, "messages": 256, "message_bytes_max": 4096 },
+            "test": 7,
+            "connections": 1,
+            "task": task,
+        })
+    }
+
+    fn tasks() -> Vec<Value> {
+        vec![
+            json!({ "Ping": { "operation": "write", "sizes": [64], "seed": 1, "alter_byte": false } }),
+            json!({ "Fill": { "page_bytes": 4096, "pages": 8, "regions": 2, "seed": 1, "alter_byte": false } }),
+            json!({ "Blast": {
+                "operation": "write", "direction": "to_server", "message_bytes": 4096, "depth": 16,
+                "count": null, "seed": 1, "alter_byte": false,
+            } }),
+            json!({ "Chip": {
+                "host_memory": true, "size_bytes": 4096, "clients": 8, "wait": "adaptive", "seed": 1,
+            } }),
+            json!({ "Bench": { "memory_bytes": 4096 } }),
+            json!({ "Doctor": "Look" }),
+            json!({ "Doctor": "Engine" }),
+            json!({ "Doctor": { "Cards": { "server": "rxe0", "client": "rxe0" } } }),
+        ]
+    }
+
+    fn check(order: &Value) -> Result<u64, Failure> {
+        let order: Order<Task> = serde_json::from_value(order.clone()).expect("an order");
+        order.check(&["tcp".to_owned()], MEMORY)
+    }
+
     #[test]
-    fn a_host_is_examined_over_tls_or_from_itself() {
-        for (client, is_examined) in [
-            ("127.0.0.1:7", true),
-            ("[::1]:7", true),
-            ("10.0.0.8:7", false),
-            ("[fe80::8]:7", false),
-            ("0.0.0.0:7", false),
-        ] {
-            let client = client.parse().expect("an address");
-            assert_eq!(not_examined(false, client).is_none(), is_examined, "{client}");
-            assert_eq!(not_examined(true, client), None);
+    fn orders_of_every_command_are_within_the_bounds() {
+        for task in tasks() {
+            let memory = check(&order(task.clone())).unwrap_or_else(|failure| panic!("{task}: {failure:?}"));
+            assert!((AGENT_BYTES..AGENT_BYTES + (80 << 20)).contains(&memory), "{task}: {memory}");
         }
-        let refusal = not_examined(false, ([10, 0, 0, 8], 7).into()).expect("it is refused");
-        let fix = refusal.fix.unwrap_or_default();
-        let commands: Vec<&str> = fix.lines().filter(|line| line.starts_with("farreach ")).collect();
-        assert_eq!(commands.len(), 3, "each command is alone on its line: {fix}");
+    }
+
+    /// Every number of an order, at its limit and one past it. None of them panics, whatever it is.
+    #[test]
+    fn each_number_of_an_order_has_a_bound() {
+        let tasks = tasks();
+        let cases: [(usize, &str, u64, &str); 12] = [
+            (0, "/engine/depth", 4096, "a depth of"),
+            (0, "/engine/messages", 256, "a number of message slots of"),
+            (0, "/engine/message_bytes_max", 1 << 20, "a message size in bytes of"),
+            (0, "/connections", 256, "a number of connections of"),
+            (0, "/task/Ping/sizes/0", 1 << 30, "a size in bytes of"),
+            (1, "/task/Fill/page_bytes", 1 << 40, "a transfer size in bytes of"),
+            (1, "/task/Fill/pages", 1 << 28, "a number of pages of"),
+            (1, "/task/Fill/regions", 64, "a number of regions of"),
+            (2, "/task/Blast/message_bytes", 1 << 40, "a transfer size in bytes of"),
+            (2, "/task/Blast/depth", 4096, "a depth of"),
+            (3, "/task/Chip/size_bytes", 1 << 30, "a memory size in bytes of"),
+            (3, "/task/Chip/clients", 128, "a number of lock clients of"),
+        ];
+        for (task, place, limit, told) in cases {
+            let with = |number: u64| {
+                let mut order = order(tasks[task].clone());
+                *order.pointer_mut(place).expect(place) = number.into();
+                // A number that does not fit its field is no order at all.
+                let order = serde_json::from_value::<Order<Task>>(order);
+                order.ok().map(|order| order.check(&["tcp".to_owned()], u64::MAX))
+            };
+            assert!(matches!(with(limit), Some(Ok(_))), "{place} {limit}");
+            for number in [0, limit + 1, u32::MAX.into(), 1 << 62, u64::MAX] {
+                let Some(checked) = with(number).filter(|_| !(1..=limit).contains(&number)) else { continue };
+                let failure = checked.expect_err(place);
+                assert!(failure.error.ends_with(&format!("{told} {number}")), "{place}: {failure:?}");
+                assert!(failure.cause.is_some_and(|cause| cause.contains(&limit.to_string())));
+                assert_eq!(failure.exit, Exit::Usage);
+            }
+        }
+    }
+
+    #[test]
+    fn the_memory_of_an_order_has_a_limit() {
+        let rails = ["tcp".to_owned()];
+        for task in tasks() {
+            let order: Order<Task> = serde_json::from_value(order(task)).expect("an order");
+            let needed = order.check(&rails, MEMORY).expect("little");
+            assert_eq!(order.check(&rails, needed), Ok(needed), "at the limit");
+            let failure = order.check(&rails, needed - 1).expect_err("one past it");
+            assert_eq!(failure.exit, Exit::Unavailable);
+            assert!(failure.error.contains("of the server's memory"), "{failure:?}");
+        }
+        // The largest numbers that are allowed do not overflow.
+        for (task, places) in [
+            (1, &["/task/Fill/page_bytes", "/task/Fill/pages", "/task/Fill/regions"][..]),
+            (2, &["/task/Blast/message_bytes", "/task/Blast/depth"]),
+            (4, &["/task/Bench/memory_bytes"]),
+        ] {
+            let mut order = order(tasks().remove(task));
+            for (place, largest) in places.iter().zip([1_u64 << 40, 64, 64]) {
+                *order.pointer_mut(place).expect(place) = largest.into();
+            }
+            assert!(check(&order).expect_err("a lot").error.contains("of the server's memory"));
+        }
+    }
+
+    #[test]
+    fn lists_and_names_of_an_order_have_bounds() {
+        let ping = tasks().remove(0);
+        let cases: [(&str, Value, Value, &str); 5] = [
+            ("/host", "h".repeat(255).into(), "h".repeat(256).into(), "name length"),
+            ("/version", "1".repeat(255).into(), "1".repeat(256).into(), "name length"),
+            ("/rails/providers", vec!["tcp"; 64].into(), vec!["tcp"; 65].into(), "rail kinds"),
+            ("/task/Ping/sizes", vec![8; 256].into(), vec![8; 257].into(), "number of sizes"),
+            ("/task/Ping/sizes", vec![8].into(), Vec::<u64>::new().into(), "number of sizes"),
+        ];
+        for (place, allowed, beyond, told) in cases {
+            let with = |value: Value| {
+                let mut order = order(ping.clone());
+                *order.pointer_mut(place).expect(place) = value;
+                order
+            };
+            check(&with(allowed)).unwrap_or_else(|failure| panic!("{place}: {failure:?}"));
+            let failure = check(&with(beyond)).expect_err(place);
+            assert!(failure.error.contains(told), "{failure:?}");
+        }
+        let mut marked = order(ping.clone());
+        marked["rails"]["tuning"] = json!({ "tclass": null, "sl": 16, "cpu": null });
+        assert!(check(&marked).expect_err("four bits").error.contains("service level of 16"));
+        let card = json!({ "Doctor": { "Cards": { "server": "r".repeat(256), "client": "" } } });
+        assert!(check(&order(card)).is_err());
+    }
+
+    /// An engine without names would open every rail of the host, those too that the server does
+    /// not offer.
+    #[test]
+    fn an_order_names_a_rail_of_the_server() {
+        for rails in
+            [json!({ "cards": false, "providers": [] }), json!({ "cards": true, "providers": ["efa"] })]
+        {
+            let mut order = order(tasks().remove(0));
+            order["rails"] = rails;
+            let failure = check(&order).expect_err("no rail");
+            assert_eq!(failure.exit, Exit::Unavailable);
+            assert!(failure.error.contains("names no rail of the server"), "{failure:?}");
+        }
     }
 }

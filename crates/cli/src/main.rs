@@ -3,10 +3,12 @@
 
 mod agent;
 mod args;
+mod bounds;
 mod cmd;
 mod command;
 mod cpu;
 mod exit;
+mod handover;
 mod interrupt;
 mod measure;
 mod native;

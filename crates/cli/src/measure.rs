@@ -67,10 +67,15 @@ impl Usage {
     }
 }
 
+/// Returns an arbitrary number.
+pub(crate) fn any_number() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}
+
 /// Returns an arbitrary seed.
 pub(crate) fn any_seed() -> u32 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(std::process::id()) as u32
+    any_number() as u32
 }
 
 /// Creates a histogram for latencies from 1 ns to 10 minutes, with three significant digits.

@@ -12,6 +12,7 @@ use farreach_verbs::device::DeviceList;
 use farreach_verbs::system;
 use serde::{Deserialize, Serialize};
 
+use crate::bounds;
 use crate::cpu::{CpuRange, Cpus};
 use crate::exit::{Exit, Failure};
 
@@ -105,6 +106,24 @@ impl Wish {
         let (providers, cards): (Vec<String>, Vec<String>) =
             names.iter().map(core).partition(|name| fabric::is_provider(name));
         Self { cards: !cards.is_empty(), providers, tuning: Tuning::default() }
+    }
+
+    /// Returns an error unless every number and name is within its bound.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        bounds::RAIL_KINDS.check(self.providers.len())?;
+        self.providers.iter().try_for_each(|name| bounds::NAME_BYTES.check(name.len()))?;
+        // The CPUs are compared with those of this host when the agent is pinned.
+        bounds::SERVICE_LEVEL.check(self.tuning.sl.unwrap_or(0))
+    }
+
+    /// Returns the number of receive buffers of the rails in `names` of these kinds.
+    pub(crate) fn receive_buffers(&self, names: &[String]) -> u64 {
+        let buffers = |name: &String| match fabric::is_provider(core_of(name)) {
+            true => FabricSettings::default().receive_count as u64,
+            // A card has both, old and new, while its queue is made anew after a lost link.
+            false => 2 * u64::from(VerbsSettings::default().receives),
+        };
+        names.iter().filter(|name| self.has(core_of(name))).map(buffers).sum()
     }
 
     fn has(&self, name: &str) -> bool {
@@ -333,6 +352,11 @@ pub(crate) fn why_no_cards(args: &RailArgs) -> (String, String) {
             ("no port is active".to_owned(), "check the state of the ports:\nfarreach devices".to_owned())
         }
     }
+}
+
+/// Returns the name of a rail without its address: `tcp` of `tcp@192.0.2.1`.
+fn core_of(name: &str) -> &str {
+    name.split('@').next().unwrap_or(name)
 }
 
 fn is_of(provider: &str, name: &str) -> bool {

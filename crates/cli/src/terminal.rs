@@ -61,9 +61,18 @@ pub(crate) fn warn_with_fix(warning: &Warning) {
     );
 }
 
-/// Prints a line of the server's log on stderr, with a timestamp.
+/// Prints a line of the server's log on stderr, with a timestamp. Parts of the line may come from a
+/// client.
 pub(crate) fn log(line: &str) {
-    tell(&format!("{} {line}", units::utc(SystemTime::now())));
+    tell(&format!("{} {}", units::utc(SystemTime::now()), harmless(line)));
+}
+
+/// The longest line of a log, in characters.
+const LINE_MAX: usize = 1000;
+
+/// Replaces control characters, which could forge lines or change the terminal, and cuts long lines.
+fn harmless(line: &str) -> String {
+    line.chars().take(LINE_MAX).map(|it| if it.is_control() { '\u{fffd}' } else { it }).collect()
 }
 
 fn tell_raw(text: &str) {
@@ -157,6 +166,12 @@ mod tests {
     fn text_stays_whole_for_a_program_and_where_it_cannot_fold() {
         assert_eq!(folded("- ", "one two three", None), "- one two three\n");
         assert_eq!(folded("- ", "immeasurable", Some(5)), "- immeasurable\n");
+    }
+
+    #[test]
+    fn a_log_line_is_one_line_without_control_characters() {
+        assert_eq!(harmless("a\nb\x1b[2Jc\u{9b}d é"), "a\u{fffd}b\u{fffd}[2Jc\u{fffd}d é");
+        assert_eq!(harmless(&"é".repeat(2 * LINE_MAX)).chars().count(), LINE_MAX);
     }
 
     #[test]

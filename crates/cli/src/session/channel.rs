@@ -265,7 +265,7 @@ fn understand<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     }
 }
 
-pub(super) fn stopped() -> Failure {
+pub(crate) fn stopped() -> Failure {
     Failure::new(Exit::PeerLost, "the server was stopped").fix("start the server again, then the test")
 }
 

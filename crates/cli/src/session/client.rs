@@ -2,15 +2,16 @@
 
 use std::collections::HashSet;
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use farreach::Engine;
+use farreach::{Engine, Tls};
 use serde::Serialize;
 
 use super::handshake::{Line, Other};
-use super::{Channel, EngineRules, Order, Security, Welcome, host_name, named};
+use super::{Channel, EngineRules, Notice, Order, Security, Welcome, host_name, named, stopped};
 use crate::args::ClientArgs;
+use crate::bounds;
 use crate::exit::{Exit, Failure};
 use crate::rails::{self, Choice, Tuning};
 use crate::{interrupt, measure, terminal};
@@ -20,6 +21,16 @@ const DIAL_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long rails may take to be ready.
 const RAIL_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long an agent may take until it is ready. Its process starts and opens rails, which takes a
+/// second and more on a host with many cards, and longer if many clients come at once.
+const AGENT_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a client waits in the server's queue until it reports this. A shorter wait is usual.
+const TELL_AFTER: Duration = Duration::from_secs(1);
+
+/// The interval of reports about the wait.
+const TELL_EVERY: Duration = Duration::from_secs(5);
 
 /// The requirements of a test on both engines.
 #[derive(Debug, Clone, Copy)]
@@ -43,7 +54,7 @@ impl Default for Rules {
         Self {
             depth: 128,
             message_bytes_max: 4096,
-            messages: MESSAGES,
+            messages: bounds::MESSAGES.max() as u32,
             queues: 1,
             rails_max: None,
             tuning: Tuning::default(),
@@ -77,19 +88,8 @@ impl Session {
         // A mistyped rail is reported without a server.
         rails::check_named(&args.rails)?;
         let address = args.peer.told(args.port);
-        let mut calls = Vec::new();
-        for _ in 0..rules.queues {
-            calls.push(call(args)?);
-        }
-        let Some((first, welcome)) = calls.first() else {
-            return Err(Failure::new(Exit::Usage, "the number of queues is 0")
-                .fix("use at least one queue")
-                .into());
-        };
-        let (welcome, here) = (
-            welcome.clone(),
-            first.stream().local_addr().context("cannot read the address of the connection")?,
-        );
+        let (welcome, here) = look(args)?;
+        check_queues(rules.queues, &welcome)?;
         let mut choice = rails::choose(&args.rails, &welcome.offers, here)?;
         // A rail that is named twice is used once.
         let mut seen = HashSet::new();
@@ -122,11 +122,15 @@ impl Session {
             host: host_name(),
             rails: choice.wish.clone(),
             engine: engine_rules,
+            test: measure::any_number(),
+            connections: rules.queues as u32,
             task: named(command, parameters),
         };
+        // The server starts the agents of a test together, so all orders are sent first.
+        let placed = (0..rules.queues).map(|_| place(args, &order)).collect::<Result<Vec<_>>>()?;
         let mut channels = Vec::new();
-        for (line, _) in calls {
-            channels.push(Channel::of_client(meet(&engine, line, &order)?));
+        for placed in placed {
+            channels.push(Channel::of_client(meet(&engine, placed)?));
         }
         Ok(Self { engine, channels, choice, address, welcome })
     }
@@ -154,13 +158,6 @@ impl Session {
     }
 }
 
-/// Message slots on each side: more than a test that waits for answers has in flight.
-pub(crate) const MESSAGES: u32 = 256;
-
-/// The longest message. Each side has memory for all its message slots, and the engine holds a
-/// whole message until it is received.
-pub(crate) const MESSAGE_MAX: usize = 1 << 20;
-
 fn tell_rails(engine: &Engine, choice: &Choice, welcome: &Welcome, address: &str) {
     terminal::tell(&format!("server: {} at {address}, farreach {}", welcome.host, welcome.version));
     for rail in engine.rail_properties() {
@@ -174,8 +171,110 @@ fn tell_rails(engine: &Engine, choice: &Choice, welcome: &Welcome, address: &str
     terminal::tell(&format!("why: {}", choice.why));
 }
 
-/// Opens a connection and does the handshake up to the welcome.
-pub(crate) fn call(args: &ClientArgs) -> Result<(Line, Welcome)> {
+fn check_queues(queues: usize, welcome: &Welcome) -> Result<(), Failure> {
+    if queues == 0 {
+        return Err(Failure::new(Exit::Usage, "the number of queues is 0").fix("use at least one queue"));
+    }
+    let max = welcome.connections_max;
+    if queues <= max {
+        return Ok(());
+    }
+    let failure = Failure::new(Exit::PeerLost, format!("the server cannot serve {queues} queues at once"));
+    Err(match max {
+        1 => failure
+            .cause("it serves one connection, and a test has one for each queue")
+            .fix("start the server without --once and with a larger --clients-max, or use one queue"),
+        _ => failure
+            .cause(format!("it serves up to {max} connections from one address"))
+            .fix("use fewer queues, or start the server with a larger --clients-max"),
+    })
+}
+
+/// Asks a server what it offers. Returns this side's address of the connection, too.
+///
+/// The connection is closed then: opening an engine takes too long to keep the server waiting.
+pub(crate) fn look(args: &ClientArgs) -> Result<(Welcome, SocketAddr)> {
+    let (mut line, _) = connect(args)?;
+    line.say_head()?;
+    let welcome = recv_welcome(&mut line)?;
+    Ok((welcome, line.stream().local_addr().context("cannot read the address of the connection")?))
+}
+
+/// A connection on which an order was sent.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    line: Line,
+    pub(crate) welcome: Welcome,
+    /// What the TLS session with the agent needs.
+    renewal: Option<Renewal>,
+    /// The time from the order to the server's first notice.
+    pub(crate) round_trip: Duration,
+    first: Notice,
+}
+
+/// The configuration of a second TLS session with the same host.
+#[derive(Debug)]
+struct Renewal {
+    tls: Tls,
+    host: String,
+    security: Security,
+}
+
+/// Connects, and sends an order. The server's first notice is the answer.
+pub(crate) fn place(args: &ClientArgs, order: &Order<impl Serialize>) -> Result<Placed> {
+    let (mut line, tls) = connect(args)?;
+    let began = Instant::now();
+    line.send_with_head(order)?;
+    let welcome = recv_welcome(&mut line)?;
+    let first = line.recv()?;
+    let renewal =
+        tls.map(|tls| Renewal { tls, host: args.peer.host().to_owned(), security: args.security() });
+    Ok(Placed { line, welcome, renewal, round_trip: began.elapsed(), first })
+}
+
+impl Placed {
+    /// Waits until an agent has the connection. Reports a long wait on stderr.
+    pub(crate) fn wait(mut self) -> Result<Line> {
+        let (began, mut told_at) = (Instant::now(), None::<Instant>);
+        let mut notice = self.first;
+        loop {
+            match notice {
+                Notice::Served => break,
+                Notice::Refused(failure) => return Err(of_the_server(failure).into()),
+                Notice::Waiting { ahead, served } => {
+                    let is_due = told_at.is_none_or(|at| at.elapsed() >= TELL_EVERY);
+                    if began.elapsed() >= TELL_AFTER && is_due {
+                        told_at = Some(Instant::now());
+                        terminal::tell(&waiting(ahead, served));
+                    }
+                }
+            }
+            notice = self.line.recv()?;
+        }
+        self.line.be_patient(AGENT_PATIENCE);
+        if let Some(Renewal { tls, host, security }) = &self.renewal {
+            self.line.renew_as_client(tls, host, security)?;
+        }
+        Ok(self.line)
+    }
+}
+
+fn waiting(ahead: usize, served: usize) -> String {
+    let are =
+        |count: usize| if count == 1 { "1 client is".to_owned() } else { format!("{count} clients are") };
+    format!("waiting: the server is busy: {} being served, {} ahead in the queue", are(served), are(ahead))
+}
+
+/// Waits for the agent, and hands the connection to the engine.
+pub(crate) fn meet(engine: &Engine, placed: Placed) -> Result<farreach::Peer> {
+    let mut line = placed.wait()?;
+    let reply: Result<(), Failure> = line.recv()?;
+    reply.map_err(of_the_server)?;
+    Ok(engine.connect_over(line.into_control())?.wait(RAIL_PATIENCE)?)
+}
+
+/// Opens a connection, with TLS if it is configured. Returns the TLS configuration, too.
+fn connect(args: &ClientArgs) -> Result<(Line, Option<Tls>)> {
     let security = args.security();
     // What is wrong with the files of this side is reported without a server.
     let mut tls = security.open()?;
@@ -192,21 +291,20 @@ pub(crate) fn call(args: &ClientArgs) -> Result<(Line, Welcome)> {
     if let Some(tls) = &tls {
         line.secure_as_client(tls, args.peer.host(), &security)?;
     }
-    line.say_head()?;
-    line.recv_head(Other::Server)?;
-    let welcome: Result<Welcome, Failure> = line.recv()?;
-    Ok((line, welcome.map_err(of_the_server)?))
+    Ok((line, tls))
 }
 
-/// Sends the order, and hands the connection to the engine.
-pub(crate) fn meet(engine: &Engine, mut line: Line, order: &Order<impl Serialize>) -> Result<farreach::Peer> {
-    line.send(order)?;
-    let reply: Result<(), Failure> = line.recv()?;
-    reply.map_err(of_the_server)?;
-    Ok(engine.connect_over(line.into_control())?.wait(RAIL_PATIENCE)?)
+fn recv_welcome(line: &mut Line) -> Result<Welcome> {
+    line.recv_head(Other::Server)?;
+    let welcome: Result<Welcome, Failure> = line.recv()?;
+    Ok(welcome.map_err(of_the_server)?)
 }
 
 pub(crate) fn of_the_server(failure: Failure) -> Failure {
+    // The failure itself states which side it is about.
+    if failure == stopped() {
+        return failure;
+    }
     Failure { error: format!("the server reports: {}", failure.error), ..failure }
 }
 

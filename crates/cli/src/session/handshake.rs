@@ -9,33 +9,32 @@ use farreach::{ControlStream, Tls, TlsSession, rustls};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Order, SECRET_FILE, Security, Welcome};
+use super::{SECRET_FILE, Security, Welcome};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::{self, GLANCE};
 
 /// The version of the protocol between client and agent. Every change of the protocol raises it.
-pub(crate) const PROTOCOL: u16 = 3;
+pub(crate) const PROTOCOL: u16 = 4;
 
 /// The first bytes of both sides. The version follows, in big-endian order. This never changes.
 const MAGIC: [u8; 6] = *b"frcmd\n";
 
-const HEAD_LEN: usize = MAGIC.len() + 2;
+pub(crate) const HEAD_LEN: usize = MAGIC.len() + 2;
 
 /// The first bytes of the library's engine, which may connect to the command, or be connected to by
 /// it, by mistake.
 const ENGINE_MAGIC: [u8; 6] = *b"farrch";
 
 /// The first byte of a TLS client.
-const TLS_HANDSHAKE: u8 = 0x16;
+pub(crate) const TLS_HANDSHAKE: u8 = 0x16;
 
 /// The size limit of a message of the handshake.
 const WORD_MAX: usize = 64 * 1024;
 
-/// How long the other side may take for its first message, for which it has to start a process.
+/// How long the other side may take for its TLS handshake, and for its first message.
 const FIRST_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long the other side may take for its next message. It opens its rails meanwhile, which takes
-/// a second and more on a host with many cards.
+/// How long the other side may take for its next message, from the first to the last byte.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How long a side that was refused may take to read why.
@@ -62,7 +61,13 @@ impl Line {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(GLANCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Self { stream: Patient { stream, patience: FIRST_PATIENCE }, session: None })
+        let stream = Patient { stream, patience: FIRST_PATIENCE, deadline: Instant::now() };
+        Ok(Self { stream, session: None })
+    }
+
+    /// Sets the time that the other side may take for each of its next messages.
+    pub(crate) fn be_patient(&mut self, patience: Duration) {
+        self.stream.patience = patience;
     }
 
     /// Switches to TLS as the client. The TLS handshake is complete when this returns, but the
@@ -77,24 +82,23 @@ impl Line {
         self.shake_hands(session, Other::Server, security)
     }
 
-    /// Switches to TLS as the server. A client without TLS gets an error in plaintext.
-    pub(crate) fn secure_as_server(&mut self, tls: &Tls, security: &Security) -> Result<(), Failure> {
-        let mut first = [0];
-        let len = self.stream.peek(&mut first).map_err(|error| ended(&error))?;
-        if len == 1 && first[0] != TLS_HANDSHAKE {
-            let means = match security {
-                Security::Certificates(_) => "a certificate of the server's CA",
-                _ => "the server's secret",
-            };
-            let refusal = Failure::new(Exit::PeerLost, "it accepts TLS only")
-                .cause("the client connected without TLS")
-                .fix(format!(
-                    "start the client with {means}:\nfarreach COMMAND PEER {}",
-                    security.shown_flags()
-                ));
-            tell_refusal(self, &refusal)?;
-            return Err(refusal);
+    /// Switches to a new TLS session as the client, after the server has ended the one before: the
+    /// server's process has the first session, and the agent the second.
+    pub(crate) fn renew_as_client(
+        &mut self,
+        tls: &Tls,
+        host: &str,
+        security: &Security,
+    ) -> Result<(), Failure> {
+        if let Some(mut secured) = self.session.take() {
+            self.stream.start();
+            secured.await_close(&mut self.stream).map_err(|error| secured.failure(&error))?;
         }
+        self.secure_as_client(tls, host, security)
+    }
+
+    /// Switches to TLS as the server.
+    pub(crate) fn secure_as_server(&mut self, tls: &Tls, security: &Security) -> Result<(), Failure> {
         let session = tls.accepting().map_err(|error| Failure::of(&error.into()))?;
         self.shake_hands(session, Other::Client, security)
     }
@@ -106,6 +110,7 @@ impl Line {
         security: &Security,
     ) -> Result<(), Failure> {
         let mut session = Box::new(session.into());
+        self.stream.start();
         while session.is_handshaking() {
             if let Err(error) = session.complete_io(&mut self.stream) {
                 // The other side learns why from the alert, which may be one of several records.
@@ -173,9 +178,13 @@ impl Line {
     /// Sends a message.
     pub(crate) fn send(&mut self, word: &impl Serialize) -> Result<(), Failure> {
         let bytes = serde_json::to_vec(word).map_err(|error| garbled(error.to_string()))?;
-        let mut framed = (bytes.len() as u32).to_be_bytes().to_vec();
-        framed.extend(bytes);
-        self.write(&framed)
+        self.write(&framed(&bytes))
+    }
+
+    /// Sends this side's version and a message at once.
+    pub(crate) fn send_with_head(&mut self, word: &impl Serialize) -> Result<(), Failure> {
+        let bytes = serde_json::to_vec(word).map_err(|error| garbled(error.to_string()))?;
+        self.write(&[&head()[..], &framed(&bytes)].concat())
     }
 
     /// Receives a message.
@@ -196,6 +205,7 @@ impl Line {
     }
 
     fn recv_up_to<T: DeserializeOwned>(&mut self, bytes_max: usize) -> Result<T, Failure> {
+        self.stream.start();
         let mut len = [0; 4];
         self.read(&mut len)?;
         let len = u32::from_be_bytes(len) as usize;
@@ -211,43 +221,67 @@ impl Line {
 
     /// Sends this side's version.
     pub(crate) fn say_head(&mut self) -> Result<(), Failure> {
-        let head = [&MAGIC[..], &PROTOCOL.to_be_bytes()].concat();
-        self.write(&head)
+        self.write(&head())
     }
 
     /// Receives and checks the other side's version. `other` selects the words of the error.
     pub(crate) fn recv_head(&mut self, other: Other) -> Result<(), Failure> {
         let mut head = [0; HEAD_LEN];
+        self.stream.start();
         self.read(&mut head)?;
         self.stream.patience = PATIENCE;
         check_head(&head, other)
     }
 }
 
-/// A connection with a read timeout. A read also fails when this process is interrupted.
+/// Returns the first bytes of this side.
+pub(crate) fn head() -> [u8; HEAD_LEN] {
+    let mut head = [0; HEAD_LEN];
+    let (magic, version) = head.split_at_mut(MAGIC.len());
+    magic.copy_from_slice(&MAGIC);
+    version.copy_from_slice(&PROTOCOL.to_be_bytes());
+    head
+}
+
+/// Returns a message with its length before it.
+pub(crate) fn framed(message: &[u8]) -> Vec<u8> {
+    let mut framed = (message.len() as u32).to_be_bytes().to_vec();
+    framed.extend(message);
+    framed
+}
+
+/// A connection whose reads have a deadline. A read also fails when this process is interrupted.
 #[derive(Debug)]
 struct Patient {
     /// Its own read timeout is `GLANCE`.
     stream: TcpStream,
     patience: Duration,
+    /// When everything that is read now must have arrived. A deadline of each read would let the
+    /// other side send a byte at a time for ever.
+    deadline: Instant,
 }
 
 impl Patient {
-    fn peek(&self, into: &mut [u8]) -> io::Result<usize> {
-        self.wait_for(|stream| stream.peek(into))
+    /// Starts the time for a message.
+    fn start(&mut self) {
+        self.deadline = Instant::now() + self.patience;
     }
 
     fn wait_for(&self, mut read: impl FnMut(&TcpStream) -> io::Result<usize>) -> io::Result<usize> {
-        let deadline = Instant::now() + self.patience;
         loop {
             match read(&self.stream) {
                 Err(error) if is_timeout(&error) => {
                     if interrupt::is_asked() {
                         return Err(io::Error::other(ToldToEnd));
                     }
-                    if Instant::now() >= deadline {
+                    if Instant::now() >= self.deadline {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
+                }
+                // Bytes that come one at a time do not extend the deadline for ever. This process may
+                // have waited for a core itself, so they have twice the time.
+                Ok(1..) if Instant::now() >= self.deadline + self.patience => {
+                    return Err(io::ErrorKind::TimedOut.into());
                 }
                 other => return other,
             }
@@ -310,13 +344,34 @@ impl Secured {
         Ok(())
     }
 
-    /// Returns the failure of a read or write. In TLS 1.3 the server checks the client when the
-    /// client's handshake is complete, so this may be where the client learns that it is refused.
-    fn failure(&self, error: &io::Error) -> Failure {
-        match tls_error(error) {
-            Some(reason) => refused(&self.session, reason, self.other),
-            None => ended(error),
+    /// Reads until the other side has ended its TLS session. It must send nothing else.
+    fn await_close(&mut self, stream: &mut Patient) -> io::Result<()> {
+        loop {
+            match self.session.reader().read(&mut [0]) {
+                Ok(0) => return Ok(()),
+                Ok(_) => return Err(io::Error::other("it sends data where its session has to end")),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if self.session.read_tls(stream)? == 0 {
+                        return Err(io::ErrorKind::UnexpectedEof.into());
+                    }
+                    self.session.process_new_packets().map_err(io::Error::other)?;
+                }
+                Err(error) => return Err(error),
+            }
         }
+    }
+
+    fn failure(&self, error: &io::Error) -> Failure {
+        failure(&self.session, error, self.other)
+    }
+}
+
+/// Returns the failure of a read or write in a TLS session. In TLS 1.3 the server checks the client
+/// when the client's handshake is complete, so this may be where the client learns that it is refused.
+pub(crate) fn failure<C>(session: &TlsSession<C>, error: &io::Error, other: Other) -> Failure {
+    match tls_error(error) {
+        Some(reason) => refused(session, reason, other),
+        None => ended(error),
     }
 }
 
@@ -335,7 +390,7 @@ pub(crate) enum Other {
     Client,
 }
 
-fn check_head(head: &[u8; HEAD_LEN], other: Other) -> Result<(), Failure> {
+pub(crate) fn check_head(head: &[u8; HEAD_LEN], other: Other) -> Result<(), Failure> {
     let (magic, version) = head.split_at(MAGIC.len());
     let (it, fix) = match other {
         Other::Server => ("the program on this port", "give the port that `farreach serve` printed"),
@@ -372,7 +427,7 @@ fn check_head(head: &[u8; HEAD_LEN], other: Other) -> Result<(), Failure> {
     .fix(format!("install the same version of farreach on both hosts; the {older} has the older one")))
 }
 
-fn ended(error: &io::Error) -> Failure {
+pub(crate) fn ended(error: &io::Error) -> Failure {
     if error.get_ref().is_some_and(|inner| inner.is::<ToldToEnd>()) {
         return interrupt::before_anything();
     }
@@ -397,7 +452,7 @@ fn without_tls(security: &Security) -> Failure {
 }
 
 /// Returns why one side refuses the other one.
-fn refused(session: &TlsSession, reason: &rustls::Error, other: Other) -> Failure {
+fn refused<C>(session: &TlsSession<C>, reason: &rustls::Error, other: Other) -> Failure {
     let other = match other {
         Other::Server => "the server",
         Other::Client => "the client",
@@ -417,27 +472,17 @@ fn refused(session: &TlsSession, reason: &rustls::Error, other: Other) -> Failur
         .fix(fix)
 }
 
-fn garbled(cause: String) -> Failure {
+pub(crate) fn garbled(cause: String) -> Failure {
     Failure::new(Exit::PeerLost, "cannot parse a message from the other side")
         .cause(cause)
         .fix("install the same version of farreach on both hosts")
 }
 
-/// Does the agent's side of the handshake, and returns the client's order.
-pub(crate) fn handshake<T: DeserializeOwned>(
-    line: &mut Line,
-    welcome: &Welcome,
-) -> Result<Order<T>, Failure> {
-    line.say_head()?;
-    line.recv_head(Other::Client)?;
-    line.send(&Ok::<_, Failure>(welcome))?;
-    line.recv()
-}
-
-/// Sends a client the reason why it is not served, instead of a welcome.
-pub(crate) fn tell_refusal(line: &mut Line, refusal: &Failure) -> Result<(), Failure> {
-    line.say_head()?;
-    line.send(&Err::<Welcome, _>(refusal))
+/// Returns the bytes by which a client is told why it is not served, instead of a welcome.
+pub(crate) fn refusal(refusal: &Failure) -> Vec<u8> {
+    // A failure has strings only, which can always be encoded.
+    let message = serde_json::to_vec(&Err::<Welcome, _>(refusal)).unwrap_or_default();
+    [&head()[..], &framed(&message)].concat()
 }
 
 #[cfg(test)]
@@ -463,6 +508,30 @@ mod tests {
             assert!(refused.error.ends_with(older), "{refused:?}");
         }
         check_head(&head(&MAGIC, PROTOCOL), Other::Server).expect("the same");
+    }
+
+    /// Otherwise a side that sends a byte now and then would never be given up.
+    #[test]
+    fn a_message_has_one_deadline_for_all_its_bytes() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut slow = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        slow.set_nodelay(true).unwrap();
+        let mut line = Line::new(listener.accept().unwrap().0).unwrap();
+        line.be_patient(Duration::from_millis(300));
+        let sends = std::thread::spawn(move || {
+            slow.write_all(&1000_u32.to_be_bytes()).unwrap();
+            // Fast enough for every single read.
+            (0..1000)
+                .take_while(|_| {
+                    std::thread::sleep(Duration::from_millis(20));
+                    slow.write_all(b" ").is_ok()
+                })
+                .count()
+        });
+        let failure = line.recv::<String>().expect_err("a thousand bytes take 20 s");
+        assert!(failure.cause.unwrap().contains("sends nothing"), "{:?}", failure.error);
+        drop(line);
+        assert!(sends.join().unwrap() < 1000);
     }
 
     #[test]

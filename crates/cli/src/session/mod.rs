@@ -2,14 +2,23 @@
 //! channel during it.
 //!
 //! ```text
-//! client                                agent
+//! client                                server
 //!   head ─────────────────────────────▶ ◀──── head      the versions; an old one is reported
 //!                                 ◀──── Welcome         its host, and the rails it offers
-//!   Order ────────────────────────────▶                 every parameter of the test
+//!   ═══════ the connection is closed; the client opens its engine, then connects again ═══════
+//!   head, Order ──────────────────────▶ ◀──── head      every parameter of the test
+//!                                 ◀──── Welcome
+//!                                 ◀──── Notice …        it waits, it is refused, or an agent has it
+//!   ═══════ the server hands the connection to an agent; with TLS, a new session begins ═══════
+//!                                       agent
 //!                                 ◀──── Reply           it is ready, or why not
 //!   ═══════ the same connection becomes the engines' control connection ═══════
 //!   Channel ◀─────────────────────────▶ Channel         over the rails
 //! ```
+//!
+//! The server's process does everything up to the order, so that a connection without an order needs
+//! no agent. The client sends its order at once, because the server limits the time until then, and
+//! closes the oldest connections without an order if there are too many.
 //!
 //! This module knows no command: the client's order is a name with parameters, which the agent
 //! interprets. The client sends every parameter, so the two sides cannot disagree. Each side opens
@@ -32,24 +41,46 @@ use clap::ValueEnum;
 use farreach::{Progress, Settings};
 use serde::{Deserialize, Serialize};
 
+use crate::bounds;
+use crate::exit::Failure;
 use crate::rails::Wish;
 
 pub(crate) use address::PeerAddress;
-pub(crate) use channel::{Channel, Received, SOON, patience};
-pub(crate) use client::{MESSAGE_MAX, MESSAGES, Rules, Session, call, meet, of_the_server};
-pub(crate) use handshake::{Line, Other, handshake, tell_refusal};
+pub(crate) use channel::{Channel, Received, SOON, patience, stopped};
+pub(crate) use client::{Rules, Session, look, meet, of_the_server, place};
+pub(crate) use handshake::{
+    HEAD_LEN, Line, Other, TLS_HANDSHAKE, check_head, ended, failure, framed, garbled, head, refusal,
+};
 pub(crate) use host::host_name;
 pub(crate) use security::{SECRET_FILE, Security, SecurityArgs, is_loopback, open_folder, quoted};
 
-/// The first message of an agent.
+/// The first message of a server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Welcome {
     /// The version of the command.
     pub(crate) version: String,
     /// The name of the host, for display.
     pub(crate) host: String,
-    /// The rails that the agent opens on request.
+    /// The rails that an agent opens on request.
     pub(crate) offers: Wish,
+    /// The maximum number of connections of a test.
+    pub(crate) connections_max: usize,
+}
+
+/// A message of a server to a client that has sent its order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Notice {
+    /// The client waits until an agent can be started. The first notice is this one, at once.
+    Waiting {
+        /// Connections before this one in the queue.
+        ahead: usize,
+        /// Clients that are being served.
+        served: usize,
+    },
+    /// The client is not served.
+    Refused(Failure),
+    /// The server has handed the connection to an agent. This is its last message.
+    Served,
 }
 
 /// Every parameter of a test. `T` is the task of the agent: the parameters of one command under its
@@ -62,7 +93,22 @@ pub(crate) struct Order<T> {
     pub(crate) host: String,
     pub(crate) rails: Wish,
     pub(crate) engine: EngineRules,
+    /// A random number. All connections of a test have the same.
+    pub(crate) test: u64,
+    /// The number of connections of the test. Each has an order and an agent of its own.
+    pub(crate) connections: u32,
     pub(crate) task: T,
+}
+
+impl<T> Order<T> {
+    /// Returns an error unless every number outside of the task is within its bound.
+    pub(crate) fn check_frame(&self) -> Result<(), Failure> {
+        bounds::NAME_BYTES.check(self.version.len())?;
+        bounds::NAME_BYTES.check(self.host.len())?;
+        bounds::CONNECTIONS.check(self.connections)?;
+        self.rails.check()?;
+        self.engine.check()
+    }
 }
 
 /// The configuration of both engines.
@@ -75,6 +121,20 @@ pub(crate) struct EngineRules {
 }
 
 impl EngineRules {
+    /// Returns an error unless every number is within its bound.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        bounds::DEPTH.check(self.depth)?;
+        bounds::MESSAGES.check(self.messages)?;
+        bounds::MESSAGE_BYTES.check(self.message_bytes_max)
+    }
+
+    /// Returns the memory of an engine's messages: the receive buffers of its rails, and the messages
+    /// that wait to be received by the test. Outgoing messages are those of the task.
+    pub(crate) fn memory_bytes(&self, receive_buffers: u64) -> u64 {
+        let messages = receive_buffers.saturating_add(self.messages.into());
+        messages.saturating_mul(self.message_bytes_max as u64)
+    }
+
     pub(crate) fn settings(&self) -> Settings {
         let progress = match self.wait {
             Wait::Busy => Progress::Busy,

@@ -17,9 +17,15 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    pub(crate) fn new(memory: &RemoteSlice, len: u64, count: u64) -> Self {
-        let all = (0..count).filter_map(|place| memory.get(place * len..(place + 1) * len)).collect();
-        Self { all, next: 0 }
+    /// Divides the memory. Fails if the other side has granted less than `count` places.
+    pub(crate) fn new(memory: &RemoteSlice, len: u64, count: u64) -> Result<Self> {
+        let place = |number: u64| {
+            let start = number.checked_mul(len)?;
+            memory.get(start..start.checked_add(len)?)
+        };
+        let all: Option<Vec<_>> = (0..count).map(place).collect();
+        let all = all.filter(|all| !all.is_empty());
+        Ok(Self { all: all.context("the memory of the other side is too short")?, next: 0 })
     }
 
     pub(crate) fn next(&mut self) -> &RemoteSlice {

@@ -140,12 +140,12 @@ fn a_listener_uses_the_library() {
 /// Which side is to be upgraded is told, and nothing more is said: the other one may not understand it.
 #[test]
 fn a_server_is_of_another_version() {
-    for (version, told) in [(2, "upgrade the server"), (4, "upgrade the client")] {
+    for (version, told) in [(3, "upgrade the server"), (5, "upgrade the client")] {
         let server = listener(move |mut stream| {
             let _ = stream.write_all(&head(version));
             std::mem::forget(stream);
         });
-        let cause = format!("the server has protocol version {version}, this client has version 3");
+        let cause = format!("the server has protocol version {version}, this client has version 4");
         for command in CLIENTS {
             assert_fails(
                 &mut client(command, &server.to_string()),
@@ -162,7 +162,7 @@ fn a_server_is_of_another_version() {
 fn a_server_says_what_is_not_understood() {
     for said in [&b"\x00\x00\x00\x02{}"[..], b"\xff\xff\xff\xff", b"\x00\x00\x00\x04nonsense"] {
         let server = listener(move |mut stream| {
-            let _ = stream.write_all(&[&head(3), said].concat());
+            let _ = stream.write_all(&[&head(4), said].concat());
             std::mem::forget(stream);
         });
         assert_fails(

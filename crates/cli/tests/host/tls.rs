@@ -1,15 +1,14 @@
-//! The ways in which TLS fails, each by the real client and the real agent: exit code, text and fix on the client's side, and what the server
+//! The ways in which TLS fails, each by the real client and the real server: exit code, text and fix on the client's side, and what the server
 //! logs. docs/SECURITY.md has the same list, and is compared.
 //!
-//! No library is needed for that: a client and an agent come to the rails only after both sides have accepted each other. Where they do, the
+//! No library is needed for that: a client and a server come to the rails only after both sides have accepted each other. Where they do, the
 //! client ends with code 3, because it has no rail.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::OwnedFd;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -32,39 +31,47 @@ fn farreach() -> Command {
     command
 }
 
-/// A listener whose clients are served by agents with these flags, as `farreach serve` starts them.
+/// `farreach serve` with these flags. It has not looked for the rail that it offers, so it needs no library. It ends with the test.
 struct Served {
     address: SocketAddr,
-    /// What the agents have logged.
+    server: Child,
+    /// What the server and its agents have logged.
     log: Arc<Mutex<String>>,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // Its agents end with it.
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
 }
 
 impl Served {
     fn by(flags: &[&str]) -> Self {
-        Self::by_agents("127.0.0.1:0", flags, &[])
+        Self::at(Ipv4Addr::LOCALHOST.into(), flags, &[])
     }
 
-    fn by_agents(place: &str, flags: &[&str], variables: &[(&'static str, &'static str)]) -> Self {
-        let listener = TcpListener::bind(place).expect("a free port");
-        let address = listener.local_addr().expect("it listens");
-        let served = Self { address, log: Arc::default() };
-        let kept = Arc::clone(&served.log);
-        let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
-        let variables = variables.to_vec();
-        // It ends with the test's process. Each agent has a thread, because it ends with the thread that has started it.
+    fn at(ip: IpAddr, flags: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut serve = farreach();
+        serve.args(["serve", "--offer", "tcp", "-l", &SocketAddr::new(ip, 0).to_string()]).args(flags);
+        serve.envs(variables.iter().copied());
+        let serve = serve.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut server = serve.spawn().expect("the server starts");
+        let (stdout, stderr) = (server.stdout.take().expect("piped"), server.stderr.take().expect("piped"));
+        let log = Arc::new(Mutex::new(String::new()));
+        let kept = Arc::clone(&log);
         thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let mut agent = farreach();
-                agent.args(["agent", "--rails", "tcp"]).args(&flags).envs(variables.iter().copied());
-                agent.stdin(Stdio::from(OwnedFd::from(stream))).stdout(Stdio::null()).stderr(Stdio::piped());
-                let kept = Arc::clone(&kept);
-                thread::spawn(move || {
-                    let output = agent.output().expect("the agent starts");
-                    kept.lock().expect("nobody panics").push_str(&String::from_utf8_lossy(&output.stderr));
-                });
+            for line in BufReader::new(stderr).lines() {
+                let line = line.expect("a log is UTF-8");
+                kept.lock().expect("nobody panics").push_str(&format!("{line}\n"));
             }
         });
-        served
+        let mut first = String::new();
+        BufReader::new(stdout).read_line(&mut first).expect("output is UTF-8");
+        let address = first.trim().strip_prefix("listening on ").and_then(|address| address.parse().ok());
+        let address = address.unwrap_or_else(|| panic!("{serve:?} does not listen: {first:?}, {log:?}"));
+        Self { address, server, log }
     }
 
     fn ping(&self, words: &[&str]) -> Command {
@@ -73,15 +80,15 @@ impl Served {
         ping
     }
 
-    /// Waits until an agent has logged these words.
+    fn logged(&self) -> String {
+        self.log.lock().expect("nobody panics").clone()
+    }
+
+    /// Waits until the server or an agent has logged these words.
     fn assert_logs(&self, words: &str) {
         let deadline = Instant::now() + TOLD_WITHIN;
-        while !self.log.lock().expect("nobody panics").contains(words) {
-            assert!(
-                Instant::now() < deadline,
-                "{words:?} is not logged: {}",
-                self.log.lock().expect("nobody panics")
-            );
+        while !self.logged().contains(words) {
+            assert!(Instant::now() < deadline, "{words:?} is not logged: {}", self.logged());
             thread::sleep(Duration::from_millis(10));
         }
     }
@@ -349,7 +356,7 @@ fn way_9_a_secret_and_a_certificate_are_told_from_each_other() {
 fn a_secret_may_be_in_the_environment() {
     let secrets = TempDir::new().expect("a temporary folder");
     let file = secret_file(&secrets, "secret", &format!("{SECRET}\n"));
-    let served = Served::by_agents("127.0.0.1:0", &[], &[("FARREACH_SECRET", SECRET)]);
+    let served = Served::at(Ipv4Addr::LOCALHOST.into(), &[], &[("FARREACH_SECRET", SECRET)]);
     assert_accepted(&served, &["--secret-file", &file]);
     assert_fails(served.ping(&[]).env("FARREACH_SECRET", SECRET), 3, &["libfabric"]);
     let other = ["cause: the two sides have different secrets"];
@@ -374,6 +381,49 @@ fn a_secret_may_be_in_the_environment() {
         ];
         let ended = assert_fails(served.ping(&[]).env("FARREACH_SECRET", wrong), 1, &words);
         assert!(wrong.is_empty() || !ended.stderr.contains(wrong), "{ended:#?}");
+    }
+}
+
+/// The server has the first session with a client, and its agent the second one: by whatever the server was given.
+#[test]
+fn an_agent_has_a_session_of_its_own() {
+    let (Sides { server, client, .. }, secrets) = (sides(), TempDir::new().expect("a temporary folder"));
+    let secret = ["--secret-file", &secret_file(&secrets, "secret", SECRET)];
+    let in_environment = Served::at(Ipv4Addr::LOCALHOST.into(), &[], &[("FARREACH_SECRET", SECRET)]);
+    for (served, flags) in [
+        (Served::by(&secret), &secret[..]),
+        (in_environment, &secret),
+        (Served::by(&tls(&server)), &tls(&client)),
+        (Served::by(&[]), &[]),
+    ] {
+        let mut doctor = farreach();
+        doctor.args(["doctor", &served.address.to_string(), "--json"]).args(flags);
+        let ended = end_of(&mut doctor);
+        let told: Value = serde_json::from_str(&ended.stdout).unwrap_or_default();
+        let hosts = told["hosts"].as_array().map_or(0, Vec::len);
+        assert_eq!(hosts, 2, "{flags:?}: {ended:#?}, {}", served.logged());
+        served.assert_logs("doctor finished");
+    }
+}
+
+/// A new secret comes into use without a new server, and a file that cannot be read does not end the old one.
+#[test]
+fn a_server_reads_its_secret_again() {
+    let secrets = TempDir::new().expect("a temporary folder");
+    let (file, other) =
+        (secret_file(&secrets, "secret", SECRET), secret_file(&secrets, "other", OTHER_SECRET));
+    let served = Served::by(&["--secret-file", &file]);
+    assert_fails(&mut served.ping(&["--secret-file", &other]), 4, &["the two sides have different secrets"]);
+    fs::rename(&other, &file).expect("files of our own");
+    let deadline = Instant::now() + TOLD_WITHIN;
+    while end_of(&mut served.ping(&["--secret-file", &file])).code != Some(3) {
+        assert!(Instant::now() < deadline, "the new secret does not come into use: {}", served.logged());
+    }
+    let kept = secret_file(&secrets, "kept", OTHER_SECRET);
+    fs::remove_file(&file).expect("a file of our own");
+    while !served.logged().contains("the certificates or the secret of before are used: ") {
+        assert!(Instant::now() < deadline, "it does not notice: {}", served.logged());
+        assert_accepted(&served, &["--secret-file", &kept]);
     }
 }
 
@@ -608,11 +658,11 @@ fn own_address() -> Option<IpAddr> {
     (!address.is_loopback() && !address.is_unspecified()).then_some(address)
 }
 
-/// What an agent answers to a client that orders a look at its host in clear text, whatever its own command would do.
+/// What a server and its agent answer to a client that orders a look at its host in clear text, whatever its own command would do.
 fn ask_to_look(address: SocketAddr) -> Vec<Value> {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(TOLD_WITHIN)).expect("a socket");
-    stream.write_all(b"frcmd\n\x00\x03").expect("it is connected");
+    stream.write_all(b"frcmd\n\x00\x04").expect("it is connected");
     stream.read_exact(&mut [0; 8]).expect("its version");
     let hear = || -> Option<Value> {
         let mut len = [0; 4];
@@ -625,7 +675,7 @@ fn ask_to_look(address: SocketAddr) -> Vec<Value> {
     let order = serde_json::json!({
         "version": "0", "host": "x", "rails": { "cards": false, "providers": [] },
         "engine": { "wait": "adaptive", "depth": 1, "messages": 1, "message_bytes_max": 64 },
-        "task": { "Doctor": "Look" },
+        "test": 7, "connections": 1, "task": { "Doctor": "Look" },
     });
     let order = order.to_string();
     let framed = [&(order.len() as u32).to_be_bytes(), order.as_bytes()].concat();
@@ -639,17 +689,15 @@ fn nobody_is_examined_in_clear_text() {
     // On this host, it is.
     let served = Served::by(&["--insecure"]);
     let answers = ask_to_look(served.address);
-    assert!(
-        answers.len() == 2 && answers[1].get("Ok").is_some_and(|told| told.get("pack").is_some()),
-        "{answers:?}"
-    );
+    let told = answers.last().and_then(|last| last.get("Ok"));
+    assert!(told.is_some_and(|told| told.get("pack").is_some()), "{answers:?}");
     let Some(own) = own_address() else {
         return eprintln!("skipped: this host has no address but loopback");
     };
-    let served = Served::by_agents(&SocketAddr::new(own, 0).to_string(), &["--insecure"], &[]);
+    let served = Served::at(own, &["--insecure"], &[]);
     let answers = ask_to_look(served.address);
-    assert_eq!(answers.len(), 2, "{answers:?}");
-    let refusal = &answers[1]["Err"];
+    assert_eq!(answers.len(), 1, "no agent is started: {answers:?}");
+    let refusal = &answers[0]["Refused"];
     assert_eq!(refusal["error"], "it can be examined over TLS only", "{answers:?}");
     assert!(
         refusal["cause"].as_str().is_some_and(|it| it.contains("--insecure does not allow it")),
@@ -659,5 +707,5 @@ fn nobody_is_examined_in_clear_text() {
         refusal["fix"].as_str().is_some_and(|it| it.contains("\nfarreach secret new farreach.secret\n")),
         "{refusal}"
     );
-    served.assert_logs("it can be examined over TLS only");
+    served.assert_logs("refused, a diagnosis is an inventory of the host");
 }

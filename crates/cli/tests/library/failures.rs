@@ -260,11 +260,11 @@ fn greet_as(server: &Server, version: u16) -> Vec<u8> {
 #[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
 fn a_client_of_another_version_is_told_and_logged() {
     let mut server = Server::start(&[]);
-    for (version, older) in [(2, "client"), (4, "server")] {
+    for (version, older) in [(3, "client"), (5, "server")] {
         let said = greet_as(&server, version);
-        assert_eq!(said, b"frcmd\n\x00\x03", "its own version, by which the client knows");
+        assert_eq!(said, b"frcmd\n\x00\x04", "its own version, by which the client knows");
         let line = server.wait_for_log(&format!("upgrade the {older}"));
-        let cause = format!("the client has protocol version {version}, this server has version 3");
+        let cause = format!("the client has protocol version {version}, this server has version 4");
         assert!(line.contains(&cause), "{line}");
     }
     assert_eq!(server.run("ping", &["-n", "10"]).code, Some(0), "the server goes on");
@@ -290,7 +290,8 @@ fn callers_that_are_no_clients_are_logged_and_keep_nobody_from_being_served() {
 #[test]
 #[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
 fn memory_that_is_not_there_is_told() {
-    let server = Server::start(&[]);
+    // The server would refuse it otherwise.
+    let server = Server::start(&["--memory-max", "4T"]);
     let words = ["for a region", "use fewer or smaller pages"];
     assert_fails(&mut server.client("fill", &["--page-size", "1G", "--pages", "500"]), 1, &words);
 }

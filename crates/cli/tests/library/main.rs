@@ -11,6 +11,7 @@ mod support {
     pub(crate) mod host;
     pub(crate) mod mask;
     pub(crate) mod offers;
+    pub(crate) mod raw;
     pub(crate) mod run;
     pub(crate) mod schema;
     pub(crate) mod server;
@@ -18,6 +19,7 @@ mod support {
 }
 
 mod bench;
+mod budgets;
 mod chip;
 mod commands;
 mod completions;

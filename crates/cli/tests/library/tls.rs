@@ -8,7 +8,7 @@ use farreach_testkit::{Authority, Certificate};
 use tempfile::TempDir;
 
 use crate::support::run::{Ended, FARREACH, end_of};
-use crate::support::server::Server;
+use crate::support::server::{PATIENCE, Server};
 
 /// A folder as `--tls` wants it.
 fn folder(own: &Certificate, trusted: &Authority) -> TempDir {
@@ -77,7 +77,7 @@ fn a_busy_server_says_so_over_tls() {
     let authority = Authority::new("the house");
     let own = folder(&authority.certify(&["127.0.0.1"]), &authority);
     let tls = ["--tls", text(own.path())];
-    let mut server = Server::start(&[&tls[..], &["--clients-max", "1"]].concat());
+    let mut server = Server::start(&[&tls[..], &["--clients-max", "1", "--queue-max", "0"]].concat());
     let served = server.start_client("ping", &[&["-D", "60"], &tls[..]].concat());
     server.wait_for_log("ping from");
     let silent = std::net::TcpStream::connect(server.address()).expect("it listens");
@@ -89,6 +89,23 @@ fn a_busy_server_says_so_over_tls() {
     drop((silent, served));
     server.wait_for_no_agent();
     assert_eq!(ping(&server, &tls).code, Some(0));
+}
+
+/// The server has one TLS session with a client that waits, and its agent has the next.
+#[test]
+#[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
+fn a_client_waits_over_tls_and_is_served_then() {
+    let authority = Authority::new("the house");
+    let own = folder(&authority.certify(&["127.0.0.1"]), &authority);
+    let tls = ["--tls", text(own.path())];
+    let mut server = Server::start(&[&tls[..], &["--clients-max", "1"]].concat());
+    let served = server.start_served("ping", &[&["-D", "300"], &tls[..]].concat());
+    let mut waits = server.start_client("ping", &[&["-d", "tcp", "-n", "10"], &tls[..]].concat());
+    waits.wait_for("waiting: the server is busy: 1 client is being served", PATIENCE);
+    served.signal("INT");
+    assert_eq!(served.end_within(PATIENCE).code, Some(130));
+    let ended = waits.end_within(PATIENCE);
+    assert_eq!(ended.code, Some(0), "{ended:#?}, {:#?}", server.log());
 }
 
 #[test]

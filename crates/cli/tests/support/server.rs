@@ -84,28 +84,32 @@ pub(crate) fn sooner_or_later<T>(
     }
 }
 
-/// Notes its process id, which another host may have given it, and becomes the server. Its output goes to files, because what is said on
-/// another machine comes only when the command there has ended.
-const NOTE_AND_BECOME: &str =
-    r#"files=$1; shift; echo $$ > $files.pid && exec "$@" > $files.out 2> $files.err < /dev/null"#;
+/// Notes its process id, which another host may have given it, limits itself, and becomes the server. Its output goes to files, because what is
+/// said on another machine comes only when the command there has ended.
+const NOTE_AND_BECOME: &str = r#"files=$1; limits=$2; shift 2; echo $$ > $files.pid && eval "$limits" && exec "$@" > $files.out 2> $files.err < /dev/null"#;
 
 impl Server {
     /// Starts one beside the test, with these words besides the port.
     pub(crate) fn start(words: &[&str]) -> Self {
-        Self::start_at(Place::Here, words)
+        Self::start_at(Place::Here, words, ":")
+    }
+
+    /// The same within a limit that this shell command sets.
+    pub(crate) fn start_within(limit: &str, words: &[&str]) -> Self {
+        Self::start_at(Place::Here, words, limit)
     }
 
     /// Starts one in a guest: on the other host, where there are two.
     pub(crate) fn start_far(words: &[&str]) -> Self {
         let host = Host::all().last().expect("a guest has a host");
-        Self::start_at(Place::Host(*host), words)
+        Self::start_at(Place::Host(*host), words, ":")
     }
 
-    fn start_at(place: Place, words: &[&str]) -> Self {
+    fn start_at(place: Place, words: &[&str], limit: &str) -> Self {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let files = format!("/tmp/farreach-server-{}-{number}", std::process::id());
-        let note = ["sh", "-c", NOTE_AND_BECOME, "sh", &files];
+        let note = ["sh", "-c", NOTE_AND_BECOME, "sh", &files, limit];
         let serve = [FARREACH, "serve", "-p", "0"];
         // Beside the test it is for this host only, unless the test says otherwise.
         let is_chosen =
@@ -234,9 +238,15 @@ impl Server {
 
     /// How many agents serve its clients.
     pub(crate) fn agents(&self) -> usize {
+        self.agent_ids().len()
+    }
+
+    /// The process ids of the agents that serve its clients.
+    pub(crate) fn agent_ids(&self) -> Vec<u32> {
         let pid = self.read("pid");
         let pid = pid.trim();
-        self.place.read(&format!("/proc/{pid}/task/{pid}/children")).split_whitespace().count()
+        let children = self.place.read(&format!("/proc/{pid}/task/{pid}/children"));
+        children.split_whitespace().map(|pid| pid.parse().expect("a process id")).collect()
     }
 
     /// Waits until the last of its clients is not served any more.

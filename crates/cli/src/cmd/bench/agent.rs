@@ -12,10 +12,11 @@ use crate::native::{self, Cards, Receiver};
 use crate::session::{Channel, Received};
 
 /// Serves the client's steps.
-pub(crate) fn serve(engine: &Engine, cards: &Cards, channel: &Channel, _task: &Task) -> Result<()> {
+pub(crate) fn serve(engine: &Engine, cards: &Cards, channel: &Channel, task: &Task) -> Result<()> {
     loop {
         match channel.recv_at_last()? {
             Order::Step(step) => {
+                step.check(task)?;
                 // A missing feature is reported, and the client continues with another step.
                 let target = Target::open(engine, channel, &step).map_err(|error| Failure::of(&error));
                 channel.send(target.as_ref().map(Target::ends).map_err(Clone::clone))?;

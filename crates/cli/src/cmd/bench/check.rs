@@ -9,18 +9,15 @@ use std::time::{Duration, Instant};
 use super::operation::Operation;
 use super::report::NotMeasured;
 use super::{BenchArgs, NativeOperation};
+use crate::bounds;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::{self, GLANCE};
 use crate::native::Connection;
-use crate::session::{MESSAGE_MAX, Session};
+use crate::session::Session;
 use crate::units::sweep::Counts;
 
 /// The limit of memory for a step, on either side.
 const MEMORY_MAX: u64 = 1 << 32;
-
-const DEPTH_MAX: u32 = 4096;
-
-const QUEUES_MAX: u32 = 256;
 
 /// How long the rails of a session may take to be ready, after the first one.
 const RAILS_PATIENCE: Duration = Duration::from_secs(5);
@@ -37,17 +34,18 @@ pub(super) fn arguments(args: &BenchArgs) -> Result<(), Failure> {
     if args.sizes.bytes().contains(&0) {
         return wrong("--sizes 0".to_owned(), "an operation has at least one byte".to_owned());
     }
-    if args.op.contains(&Operation::Send) && longest > MESSAGE_MAX as u64 {
+    if args.op.contains(&Operation::Send) && longest > bounds::MESSAGE_BYTES.max() {
         return wrong(
             format!("--op send of {longest} bytes"),
-            format!("a message has at most {MESSAGE_MAX} bytes"),
+            format!("a message has at most {} bytes", bounds::MESSAGE_BYTES.max()),
         );
     }
     let (depth, queues) = (most(&args.depths), most(&args.queues));
-    if depth > DEPTH_MAX || queues > QUEUES_MAX {
+    let (depth_max, queues_max) = (bounds::DEPTH.max(), bounds::CONNECTIONS.max());
+    if u64::from(depth) > depth_max || u64::from(queues) > queues_max {
         return wrong(
             format!("--depths {depth} with --queues {queues}"),
-            format!("the limits are {DEPTH_MAX} operations in flight and {QUEUES_MAX} queues"),
+            format!("the limits are {depth_max} operations in flight and {queues_max} queues"),
         );
     }
     if longest.saturating_mul(depth.into()) > MEMORY_MAX {

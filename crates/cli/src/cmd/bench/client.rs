@@ -31,6 +31,12 @@ impl Wanted {
     pub(super) fn told(&self) -> String {
         format!("{} {}, depth {}", self.operation.name(), units::size(self.size_bytes), self.depth)
     }
+
+    /// Returns the parameters for the agent.
+    pub(super) fn step(&self, args: &BenchArgs) -> Step {
+        let Self { operation, size_bytes, depth } = *self;
+        Step { operation, size_bytes, depth, queue_pair: args.queue_pair, wait: args.client.wait }
+    }
 }
 
 /// Measures one row, over all connections of a session at once.
@@ -42,8 +48,7 @@ pub(super) fn row(
     session: &Session,
     wanted: &Wanted,
 ) -> Result<Result<Option<Row>, Failure>> {
-    let Wanted { operation, size_bytes, depth } = *wanted;
-    let step = Step { operation, size_bytes, depth, queue_pair: args.queue_pair, wait: args.client.wait };
+    let step = wanted.step(args);
     let mut lanes = Vec::new();
     let measured = repetitions(args, session, &step, &mut lanes);
     for (place, channel) in session.channels.iter().enumerate() {

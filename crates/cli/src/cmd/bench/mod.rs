@@ -24,9 +24,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
+use farreach_verbs::ah::GRH_BYTES;
 use serde::{Deserialize, Serialize};
 
 use crate::args::ClientArgs;
+use crate::bounds;
 use crate::exit::{Exit, Failure};
 use crate::interrupt;
 use crate::measure::Usage;
@@ -143,7 +145,17 @@ there are too few rails; 4 peer lost.";
 
 /// The first parameters for the agent. The others follow with each step.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Task {}
+pub(crate) struct Task {
+    /// The memory of the step that needs most.
+    memory_bytes: u64,
+}
+
+impl Task {
+    /// Returns the memory that the agent needs. It refuses a step that needs more.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
+    }
+}
 
 /// The requirements of one row on the agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -157,6 +169,23 @@ struct Step {
 }
 
 impl Step {
+    /// Returns an error unless every number is within its bound, and the memory within that of the
+    /// order.
+    fn check(&self, task: &Task) -> Result<(), Failure> {
+        bounds::TRANSFER_BYTES.check(self.size_bytes)?;
+        bounds::DEPTH.check(self.depth)?;
+        bounds::INLINE_BYTES.check(self.queue_pair.inline_bytes)?;
+        bounds::POST_LIST.check(self.queue_pair.post_list)?;
+        bounds::check_memory(self.memory_bytes(), task.memory_bytes)
+    }
+
+    /// Returns the memory that the agent needs: a place for each operation in flight, or two receive
+    /// buffers, with room for the header of a datagram, and a copy to check the contents.
+    fn memory_bytes(&self) -> u64 {
+        let places = u64::from(self.depth).saturating_mul(2).saturating_add(2);
+        self.size_bytes.saturating_add(GRH_BYTES as u64).saturating_mul(places)
+    }
+
     /// Returns the parameters for verbs, if it is a verbs operation.
     fn native(&self) -> Option<StreamRules> {
         let operation = self.operation.native()?;
@@ -292,13 +321,15 @@ fn measure(args: &BenchArgs) -> Result<(BenchReport, Option<Failure>)> {
 
 fn measure_into(args: &BenchArgs, begun: &mut Option<BenchReport>) -> Result<()> {
     let wanted = wanted(args);
+    let steps = wanted.iter().map(|wanted| wanted.step(args));
+    let task = Task { memory_bytes: steps.map(|step| step.memory_bytes()).max().unwrap_or(0) };
     let mut progress = BenchProgress::new(sessions(args).len() * wanted.len(), args.client.json);
     for (rails, queues) in sessions(args) {
         if interrupt::is_asked() {
             break;
         }
         let rules = rules(args, rails, queues);
-        let session = match Session::open(&args.client, rules, "Bench", &Task {}) {
+        let session = match Session::open(&args.client, rules, "Bench", &task) {
             // After an interrupt, the rows measured so far are reported.
             Err(_) if interrupt::is_asked() => break,
             opened => opened?,

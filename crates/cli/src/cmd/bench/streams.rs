@@ -64,7 +64,7 @@ pub(super) fn open(engine: &Engine, channel: &Channel, step: &Step, ends: &Ends)
         return Ok(Box::new(Messages::new(peer, message, PATIENCE)));
     }
     let memory = peer.remote(ends.memory.context("the server sent no grant")?).wait(PATIENCE)?;
-    let places = Places::new(&memory, step.size_bytes, step.depth.into());
+    let places = Places::new(&memory, step.size_bytes, step.depth.into())?;
     Ok(match step.operation {
         Operation::Read => Box::new(Reads::open(engine, peer, places, len, step.depth as usize, PATIENCE)?),
         Operation::Cas | Operation::Faa => {

@@ -139,7 +139,7 @@ impl Initiator {
         let places = || {
             let memory = memory.context("the other side sent no grant")?;
             let memory = peer.remote(memory).wait(patience)?;
-            anyhow::Ok(Places::new(&memory, len, task.depth as u64))
+            Places::new(&memory, len, task.depth as u64)
         };
         let contents = task.contents(is_altered);
         let operations = match task.operation {

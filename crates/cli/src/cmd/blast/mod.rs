@@ -13,10 +13,11 @@ use farreach::GrantToken;
 use serde::{Deserialize, Serialize};
 
 use crate::args::ClientArgs;
+use crate::bounds;
 use crate::exit::{Exit, Failure};
 use crate::measure::Usage;
 use crate::rails::Tuning;
-use crate::session::{MESSAGE_MAX, MESSAGES, Rules};
+use crate::session::Rules;
 use crate::units::{self, parse};
 use crate::{session, terminal};
 
@@ -119,6 +120,19 @@ pub(crate) struct Task {
 }
 
 impl Task {
+    /// Returns an error unless every number is within its bound.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        bounds::TRANSFER_BYTES.check(self.message_bytes)?;
+        bounds::DEPTH.check(self.depth)
+    }
+
+    /// Returns the memory that the agent needs: a place for each operation in flight as target and
+    /// as initiator, and the expected and the found bytes of a message.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let messages = (self.depth as u64).saturating_mul(2).saturating_add(4);
+        self.message_bytes.saturating_mul(messages)
+    }
+
     fn client_initiates(&self) -> bool {
         self.initiates(Direction::ToServer, Direction::FromServer)
     }
@@ -184,7 +198,7 @@ struct End {
 
 /// The maximum number of messages that are received between two operations. Both sides receive as
 /// they send: if each waited for the other to receive, and neither did, both would wait for ever.
-const RECEIVED_MAX: usize = 2 * MESSAGES as usize;
+const RECEIVED_MAX: usize = 2 * bounds::MESSAGES.max() as usize;
 
 /// The interval at which a side that posts operations receives, unless each operation is a message.
 const RECEIVE_EVERY: Duration = Duration::from_millis(10);
@@ -192,7 +206,7 @@ const RECEIVE_EVERY: Duration = Duration::from_millis(10);
 /// The maximum depth of `--op send`. Everything in flight, and a report behind it, fits into the
 /// slots of the other side, so that a side that waits for its report does not wait for the other
 /// one to receive.
-const SEND_DEPTH_MAX: usize = MESSAGES as usize / 2;
+const SEND_DEPTH_MAX: usize = bounds::MESSAGES.max() as usize / 2;
 
 /// The interval of progress messages.
 const REPORT_EVERY: Duration = Duration::from_millis(200);
@@ -234,15 +248,19 @@ fn check(args: &BlastArgs) -> Result<(), Failure> {
     if args.size == 0 {
         return wrong("-s 0".to_owned(), "a message has at least one byte".to_owned());
     }
-    if !(1..=4096).contains(&args.depth) {
-        return wrong(format!("--depth {}", args.depth), "1 to 4096 messages can be in flight".to_owned());
+    let depth_max = bounds::DEPTH.max();
+    if !(1..=depth_max).contains(&(args.depth as u64)) {
+        return wrong(
+            format!("--depth {}", args.depth),
+            format!("1 to {depth_max} messages can be in flight"),
+        );
     }
     if args.op == Operation::Send && args.depth > SEND_DEPTH_MAX {
         let cause = format!("1 to {SEND_DEPTH_MAX} messages of --op send can be in flight");
         return wrong(format!("--depth {}", args.depth), cause);
     }
-    if args.op == Operation::Send && args.size > MESSAGE_MAX as u64 {
-        let cause = format!("a message has at most {} here", units::size(MESSAGE_MAX as u64));
+    if args.op == Operation::Send && args.size > bounds::MESSAGE_BYTES.max() {
+        let cause = format!("a message has at most {} here", units::size(bounds::MESSAGE_BYTES.max()));
         return wrong(format!("--op send -s {}", units::size(args.size)), cause);
     }
     let memory = args.size.saturating_mul(args.depth as u64);
@@ -281,5 +299,5 @@ fn rules(args: &BlastArgs) -> Rules {
 }
 
 fn slots(depth: usize) -> u32 {
-    (2 * depth).clamp(16, MESSAGES as usize) as u32
+    (2 * depth).clamp(16, bounds::MESSAGES.max() as usize) as u32
 }

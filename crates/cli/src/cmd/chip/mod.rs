@@ -15,6 +15,7 @@ use farreach_verbs::qp::SendOperations;
 use serde::{Deserialize, Serialize};
 
 use crate::args::ClientArgs;
+use crate::bounds;
 use crate::exit::{Exit, Failure};
 use crate::measure::Usage;
 use crate::native::{Card, LinkRules, QueuePairArgs};
@@ -75,6 +76,20 @@ pub(crate) struct Task {
     seed: u32,
 }
 
+impl Task {
+    /// Returns an error unless every number is within its bound.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        bounds::CHIP_BYTES.check(self.size_bytes)?;
+        bounds::CHIP_CLIENTS.check(self.clients)
+    }
+
+    /// Returns the memory that the agent needs: the memory itself, its expected and its found bytes,
+    /// and those that it is filled from.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        4_u64.saturating_mul(self.size_bytes as u64)
+    }
+}
+
 /// The client's first message: the path to the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Way {
@@ -114,13 +129,6 @@ struct End {
 /// The part of the memory that is sent as a message.
 const MESSAGE_BYTES: usize = 4096;
 
-/// Large enough for the message, and for the lock and the counter.
-const SIZE_MIN: usize = MESSAGE_BYTES;
-const SIZE_MAX: usize = 1 << 30;
-
-/// A limit on queue pairs, whose addresses fit one message, and on threads of a host.
-const CLIENTS_MAX: usize = 128;
-
 /// How long one step may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -148,14 +156,15 @@ fn check(args: &ChipArgs) -> Result<(), Failure> {
     let wrong = |what: String, cause: String| {
         Err(Failure::new(Exit::Usage, what).cause(cause).fix("choose a value in this range"))
     };
-    if !(SIZE_MIN..=SIZE_MAX).contains(&(args.size as usize)) || !args.size.is_multiple_of(8) {
-        let cause = format!("the size is a multiple of 8 from {SIZE_MIN} to {SIZE_MAX} bytes");
+    if bounds::CHIP_BYTES.check(args.size).is_err() || !args.size.is_multiple_of(8) {
+        let (min, max) = (bounds::CHIP_BYTES.min(), bounds::CHIP_BYTES.max());
+        let cause = format!("the size is a multiple of 8 from {min} to {max} bytes");
         return wrong(format!("-s {} is not possible", args.size), cause);
     }
-    if !(1..=CLIENTS_MAX).contains(&args.clients) {
+    if bounds::CHIP_CLIENTS.check(args.clients).is_err() {
         return wrong(
             format!("--clients {} is not possible", args.clients),
-            format!("the number of clients is 1 to {CLIENTS_MAX}"),
+            format!("the number of clients is 1 to {}", bounds::CHIP_CLIENTS.max()),
         );
     }
     if args.rounds == 0 {

@@ -33,7 +33,7 @@ use crate::session::{PeerAddress, SecurityArgs, Wait};
 use crate::show::paint::Paint;
 use crate::terminal;
 
-pub(crate) use self::pair::{Task, answer, refuse, serve};
+pub(crate) use self::pair::{Task, answer, serve};
 
 // The checks of packet filters assume the default port of the server.
 const _: () = assert!(PeerAddress::DEFAULT_PORT == CONTROL_PORT);

@@ -13,6 +13,7 @@ use farreach::{CounterToken, GrantToken};
 use serde::{Deserialize, Serialize};
 
 use crate::args::ClientArgs;
+use crate::bounds;
 use crate::exit::{Exit, Failure};
 use crate::measure::{self, Usage};
 use crate::rails::Tuning;
@@ -75,6 +76,18 @@ pub(crate) struct Task {
 }
 
 impl Task {
+    /// Returns an error unless every number is within its bound.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        bounds::TRANSFER_BYTES.check(self.page_bytes)?;
+        bounds::PAGES.check(self.pages)?;
+        bounds::REGIONS.check(self.regions)
+    }
+
+    /// Returns the memory that the agent needs: all pages, and the places and page maps of each.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.bytes().saturating_add(self.pages_total().saturating_mul(PAGE_TABLE_BYTES))
+    }
+
     fn pages_total(&self) -> u64 {
         u64::from(self.pages) * u64::from(self.regions)
     }
@@ -141,6 +154,10 @@ struct Share {
     immediates: u64,
 }
 
+/// The bytes of tables for each page: its place among a quarter more, its number, and both again in
+/// the page map of its transfer.
+const PAGE_TABLE_BYTES: u64 = 24;
+
 /// The lowest rate at which a side prepares its memory. Random bytes come at about 200 MB/s, and at
 /// a fraction of that on a busy host.
 const MAKING_BYTES_PER_SECOND: u64 = 32 << 20;
@@ -186,8 +203,8 @@ fn task(args: &FillArgs) -> Result<Task, Failure> {
         Task { regions: 0 | 65.., .. } => {
             wrong(&format!("--regions {}", args.regions), "the number of regions is 1 to 64")
         }
-        Task { pages, .. } if pages > pages::PAGES_MAX => {
-            wrong(&format!("--pages {pages}"), &format!("a region has at most {} pages", pages::PAGES_MAX))
+        Task { pages, .. } if u64::from(pages) > bounds::PAGES.max() => {
+            wrong(&format!("--pages {pages}"), &format!("a region has at most {} pages", bounds::PAGES.max()))
         }
         task if task.bytes() > BYTES_MAX => {
             let (bytes, limit) = (units::amount(task.bytes()), units::amount(BYTES_MAX));

@@ -5,9 +5,6 @@ use rand_mt::Mt;
 use super::Task;
 use crate::exit::{Exit, Failure};
 
-/// Place numbers have 32 bits.
-pub(super) const PAGES_MAX: u32 = 1 << 28;
-
 /// The value of every byte in a region before anything is written.
 const UNTOUCHED: u8 = 0xa5;
 

@@ -13,6 +13,7 @@ use farreach::{CounterToken, GrantToken};
 use serde::{Deserialize, Serialize};
 
 use crate::args::ClientArgs;
+use crate::bounds;
 use crate::exit::{Exit, Failure};
 use crate::rails::Tuning;
 use crate::units::sweep::Sizes;
@@ -85,6 +86,21 @@ pub(crate) struct Task {
     alter_byte: bool,
 }
 
+impl Task {
+    /// Returns an error unless every number is within its bound.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        bounds::SIZES.check(self.sizes.len())?;
+        self.sizes.iter().try_for_each(|size| bounds::SIZE_BYTES.check(*size))
+    }
+
+    /// Returns the memory that the agent needs: for one size at a time two places, the source, the
+    /// expected and the received bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let longest = self.sizes.iter().copied().max().unwrap_or(0);
+        5_u64.saturating_mul(longest as u64)
+    }
+}
+
 /// The memory and counter that one side grants to the other for one size.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Ends {
@@ -108,9 +124,6 @@ struct Enough {
 const WARM_UP: u64 = 100;
 const WARM_UP_TIME: Duration = Duration::from_millis(200);
 
-/// Both sides allocate memory for each size.
-const SIZE_MAX: usize = 1 << 30;
-
 /// Measures and prints.
 pub(crate) fn run(args: &PingArgs) -> Result<Exit> {
     check(args)?;
@@ -127,13 +140,15 @@ pub(crate) fn run(args: &PingArgs) -> Result<Exit> {
 
 fn check(args: &PingArgs) -> Result<(), Failure> {
     let (max, fix) = match args.op {
-        Operation::Send => (session::MESSAGE_MAX, "use --op write or --op read for larger messages"),
-        Operation::Write | Operation::Read => (SIZE_MAX, "measure larger messages with `farreach blast`"),
+        Operation::Send => (bounds::MESSAGE_BYTES.max(), "use --op write or --op read for larger messages"),
+        Operation::Write | Operation::Read => {
+            (bounds::SIZE_BYTES.max(), "measure larger messages with `farreach blast`")
+        }
     };
-    let wrong = args.sizes.bytes().iter().find(|size| !(1..=max as u64).contains(*size));
+    let wrong = args.sizes.bytes().iter().find(|size| !(1..=max).contains(*size));
     match wrong {
         Some(size) => Err(Failure::new(Exit::Usage, format!("-s {} is not possible", units::size(*size)))
-            .cause(format!("a message has at most {} with this operation", units::size(max as u64)))
+            .cause(format!("a message has at most {} with this operation", units::size(max)))
             .fix(fix)),
         None => Ok(()),
     }

@@ -1,109 +1,398 @@
-//! Starts, counts and waits for the agents of a server.
+//! Starts, limits and ends the agents of a server.
+//!
+//! An agent limits itself when it starts ([`crate::agent`]). The server ends an agent that uses more
+//! memory or threads than it may, and one that goes on although its client is gone: it may be
+//! stopped, or hang in a library. The server keeps the client's connection open to notice its end,
+//! and does not read from it.
 
+use std::collections::HashMap;
+use std::fs;
+use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::OwnedFd;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::agent::WITHOUT_ORDER;
+use super::origin::Origin;
+use crate::agent::WITHOUT_TEST;
 use crate::cmd::THIS_PROGRAM;
 use crate::exit::Exit;
+use crate::handover::{self, FromAgent};
 use crate::session::Security;
-use crate::terminal;
+use crate::{terminal, units};
 
-/// How long agents may take to disconnect from their clients.
+/// How long agents may take to disconnect from their clients when the server ends.
 const GOODBYE: Duration = Duration::from_secs(3);
 
+/// How long an agent may take to end when its client is gone. It notices that itself, within some
+/// seconds at most.
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long an agent may take to end when it was told to.
+const KILLED_AFTER: Duration = Duration::from_secs(3);
+
+/// How long an agent counts as starting. One that takes longer does not delay others.
+const STARTS_WITHIN: Duration = Duration::from_secs(10);
+
+/// The interval at which the use of memory and threads is read.
+const WATCH_EVERY: Duration = Duration::from_secs(1);
+
+/// The interval at which an agent that is about to end is waited for.
+pub(super) const REAP_EVERY: Duration = Duration::from_millis(10);
+
+/// Memory that an agent may use beyond that of its order. The figures are estimates, and libraries
+/// differ.
+const MEMORY_SLACK: u64 = 256 << 20;
+
+/// The threads of an agent. Nothing in an order makes more of them; libraries have some dozen.
+const THREADS_MAX: u64 = 512;
+
+/// The agents, by the number of their connection.
 #[derive(Debug)]
 pub(super) struct Agents {
     rails: Vec<String>,
     gid_index: Option<u32>,
     security: Security,
-    running: Vec<(Child, SocketAddr)>,
-    /// When the last agent was started.
-    started: Option<Instant>,
+    running: HashMap<u64, Agent>,
+    /// The number of agents, and their memory, by origin. Invariant: the sums over `running`.
+    used: HashMap<Origin, Used>,
+    /// Processes that got no order, and have to be waited for.
+    abandoned: Vec<Child>,
+    watched_at: Instant,
 }
 
-/// The time within which a client sends its order. A port scan disconnects at once.
-const NEW: Duration = Duration::from_millis(500);
+/// What the agents of one origin use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Used {
+    count: usize,
+    memory: u64,
+}
+
+#[derive(Debug)]
+struct Agent {
+    child: Child,
+    /// The server's end of the socket to the agent.
+    control: OwnedFd,
+    connection: TcpStream,
+    client: SocketAddr,
+    origin: Origin,
+    /// The memory of its order.
+    memory: u64,
+    started: Instant,
+    is_starting: bool,
+    /// When it has closed its socket: it ends, and has to be waited for.
+    is_ending: bool,
+    /// When its client has left.
+    client_gone: Option<Instant>,
+    /// When it was told to end.
+    told_to_end: Option<Instant>,
+    is_killed: bool,
+}
+
+/// An agent that is to be started.
+#[derive(Debug)]
+pub(super) struct NewAgent {
+    child: Child,
+    control: OwnedFd,
+    memory: u64,
+}
 
 impl Agents {
     pub(super) fn new(rails: Vec<String>, gid_index: Option<u32>, security: Security) -> Self {
-        Self { rails, gid_index, security, running: Vec::new(), started: None }
+        Self {
+            rails,
+            gid_index,
+            security,
+            running: HashMap::new(),
+            used: HashMap::new(),
+            abandoned: Vec::new(),
+            watched_at: Instant::now(),
+        }
+    }
+
+    /// Returns the rails that the agents offer.
+    pub(super) fn rails(&self) -> &[String] {
+        &self.rails
     }
 
     pub(super) fn count(&self) -> usize {
         self.running.len()
     }
 
-    /// Returns whether an agent is running of which it is not yet known whether it has a client.
-    pub(super) fn are_new(&self) -> bool {
-        !self.running.is_empty() && self.started.is_some_and(|at| at.elapsed() < NEW)
+    pub(super) fn count_of(&self, origin: Origin) -> usize {
+        self.used.get(&origin).map_or(0, |used| used.count)
     }
 
-    /// Starts an agent for this client.
-    pub(super) fn start(&mut self, stream: TcpStream, client: SocketAddr) {
-        self.started = Some(Instant::now());
+    /// Returns the number of agents that are starting.
+    pub(super) fn starting(&self) -> usize {
+        self.running.values().filter(|agent| agent.is_starting).count()
+    }
+
+    /// Returns the memory of all agents.
+    pub(super) fn memory(&self) -> u64 {
+        self.used.values().fold(0, |sum, used| sum.saturating_add(used.memory))
+    }
+
+    /// Returns the memory of the agents of an origin.
+    pub(super) fn memory_of(&self, origin: Origin) -> u64 {
+        self.used.get(&origin).map_or(0, |used| used.memory)
+    }
+
+    /// Starts an agent that may use this much memory. It waits for its order.
+    pub(super) fn start(&self, memory: u64) -> io::Result<NewAgent> {
+        let (control, theirs) = handover::pair()?;
         let mut command = Command::new(THIS_PROGRAM);
         command.arg("agent").arg("--rails").arg(self.rails.join(","));
+        command.arg("--server").arg(std::process::id().to_string());
+        command.arg("--memory").arg(memory.to_string());
         if let Some(index) = self.gid_index {
             command.arg("--gid-index").arg(index.to_string());
         }
+        // The environment, which may have the secret, is inherited.
         command.args(self.security.flags());
-        // Ctrl-C in a terminal reaches the whole process group. The server signals its agents
-        // itself, once.
-        command.process_group(0);
-        match command.stdin(Stdio::from(OwnedFd::from(stream))).stdout(Stdio::null()).spawn() {
-            Ok(child) => self.running.push((child, client)),
-            Err(error) => terminal::log(&format!("{client}: cannot start an agent: {error}")),
+        let child = command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).spawn()?;
+        Ok(NewAgent { child, control, memory })
+    }
+
+    /// Hands an order and its connection to an agent that was started. Returns the descriptors to
+    /// watch: the agent's socket, and the client's connection.
+    pub(super) fn hand_over(
+        &mut self,
+        number: u64,
+        new: NewAgent,
+        order: &[u8],
+        connection: TcpStream,
+        (client, origin): (SocketAddr, Origin),
+    ) -> io::Result<(BorrowedFd<'_>, BorrowedFd<'_>)> {
+        let NewAgent { child, control, memory } = new;
+        let handed = handover::send_order(&control, order, &connection);
+        let used = self.used.entry(origin).or_default();
+        (used.count, used.memory) = (used.count + 1, used.memory.saturating_add(memory));
+        // An agent without an order ends by itself, and has to be waited for all the same.
+        let agent = self.running.entry(number).insert_entry(Agent {
+            child,
+            control,
+            connection,
+            client,
+            origin,
+            memory,
+            started: Instant::now(),
+            is_starting: true,
+            is_ending: false,
+            client_gone: None,
+            told_to_end: None,
+            is_killed: false,
+        });
+        handed?;
+        let agent = agent.into_mut();
+        Ok((agent.control.as_fd(), agent.connection.as_fd()))
+    }
+
+    /// Abandons an agent whose client has left before it got the order.
+    pub(super) fn abandon(&mut self, mut new: NewAgent) {
+        // It has no order, so nothing is lost.
+        let _ = new.child.kill();
+        self.abandoned.push(new.child);
+    }
+
+    /// Reads the message of an agent. Returns its socket if the agent ends.
+    pub(super) fn hear(&mut self, number: u64) -> Option<BorrowedFd<'_>> {
+        let agent = self.running.get_mut(&number)?;
+        match handover::recv_from_agent(&agent.control) {
+            FromAgent::Opened => agent.is_starting = false,
+            FromAgent::End => {
+                agent.is_ending = true;
+                return Some(agent.control.as_fd());
+            }
+            FromAgent::Nothing => {}
+        }
+        None
+    }
+
+    /// Records that the client of an agent has left.
+    pub(super) fn client_gone(&mut self, number: u64) {
+        if let Some(agent) = self.running.get_mut(&number) {
+            agent.client_gone.get_or_insert_with(Instant::now);
         }
     }
 
-    /// Removes the agents that have ended. Returns the result of one that had an order.
+    /// Returns whether an agent is about to end, and has to be waited for.
+    pub(super) fn are_ending(&self) -> bool {
+        !self.abandoned.is_empty() || self.running.values().any(|agent| agent.is_ending)
+    }
+
+    /// Removes the agents that have ended. Returns the result of one that had begun a test.
     pub(super) fn reap(&mut self) -> Option<Exit> {
         let mut ended = None;
-        self.running.retain_mut(|(child, client)| match child.try_wait() {
-            Ok(None) => true,
-            Ok(Some(status)) => {
-                tell_crash(*client, status);
-                if status.code() != Some(WITHOUT_ORDER.code().into()) {
+        self.abandoned.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+        let used = &mut self.used;
+        self.running.retain(|_, agent| {
+            let status = match agent.child.try_wait() {
+                Ok(None) => return true,
+                Ok(Some(status)) => Some(status),
+                Err(_) => None,
+            };
+            used.retain(|origin, used| {
+                if *origin == agent.origin {
+                    (used.count, used.memory) = (used.count - 1, used.memory.saturating_sub(agent.memory));
+                }
+                used.count > 0
+            });
+            if let Some(status) = status {
+                tell_crash(agent, status);
+                if status.code() != Some(WITHOUT_TEST.code().into()) {
                     ended = Some(if status.success() { Exit::Ok } else { Exit::Failed });
                 }
-                false
             }
-            Err(_) => false,
+            false
         });
         ended
     }
 
+    /// Ends agents that use more than they may, or that go on without a client.
+    pub(super) fn watch(&mut self, now: Instant) {
+        let is_due = now.saturating_duration_since(self.watched_at) >= WATCH_EVERY;
+        if is_due {
+            self.watched_at = now;
+        }
+        for agent in self.running.values_mut() {
+            if is_due {
+                agent.is_starting &= now.saturating_duration_since(agent.started) < STARTS_WITHIN;
+                agent.limit();
+            }
+            agent.end_in_time(now);
+        }
+    }
+
     /// Ends all agents: in order, or by force if they take too long.
     pub(super) fn end(&mut self) {
-        for (child, _) in &self.running {
-            if let Some(pid) = Pid::from_raw(child.id() as i32) {
-                // It may have ended already.
-                let _ = kill_process(pid, Signal::TERM);
-            }
+        for agent in self.running.values() {
+            agent.signal(Signal::TERM);
         }
         let deadline = Instant::now() + GOODBYE;
         while !self.running.is_empty() && Instant::now() < deadline {
             let _ = self.reap();
-            thread::sleep(Duration::from_millis(10));
+            thread::sleep(REAP_EVERY);
         }
-        for (child, client) in &mut self.running {
-            terminal::log(&format!("{client}: the agent did not exit and was killed"));
-            let _ = child.kill();
-            let _ = child.wait();
+        for agent in self.running.values_mut() {
+            agent.kill("it did not end with the server");
+        }
+        // A process that is blocked in the kernel cannot even be killed at once.
+        let deadline = Instant::now() + KILLED_AFTER;
+        while !self.running.is_empty() && Instant::now() < deadline {
+            let _ = self.reap();
+            thread::sleep(REAP_EVERY);
         }
     }
 }
 
+impl Agent {
+    /// Kills the agent if it uses more than it may, and logs the reason.
+    fn limit(&mut self) {
+        if self.is_killed {
+            return;
+        }
+        // An agent that has just ended has no file, or one without memory.
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
+        let Some(usage) = Usage::parse(&stat) else { return };
+        let memory_max = self.memory.saturating_add(MEMORY_SLACK);
+        let reason = if usage.memory > memory_max {
+            format!(
+                "it used {} of memory; its order allows {}",
+                units::amount(usage.memory),
+                units::amount(memory_max)
+            )
+        } else if usage.threads > THREADS_MAX {
+            format!("it had {} threads; {THREADS_MAX} are allowed", usage.threads)
+        } else {
+            return;
+        };
+        self.kill(&reason);
+    }
+
+    /// Ends the agent if its client is gone, by a signal first and by force then.
+    fn end_in_time(&mut self, now: Instant) {
+        let is_over = |since: Option<Instant>, time: Duration| {
+            since.is_some_and(|since| now.saturating_duration_since(since) >= time)
+        };
+        if self.is_killed {
+            return;
+        }
+        if self.told_to_end.is_none() && is_over(self.client_gone, ENDS_WITHIN) {
+            self.told_to_end = Some(now);
+            self.signal(Signal::TERM);
+        } else if is_over(self.told_to_end, KILLED_AFTER) {
+            let seconds = (ENDS_WITHIN + KILLED_AFTER).as_secs();
+            self.kill(&format!("its client was gone for {seconds} s, and it did not end"));
+        }
+    }
+
+    fn kill(&mut self, reason: &str) {
+        terminal::log(&format!("{}: the agent was killed: {reason}", self.client));
+        self.is_killed = true;
+        // It may have ended already.
+        let _ = self.child.kill();
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
+            // It may have ended already.
+            let _ = kill_process(pid, signal);
+        }
+    }
+}
+
+/// What a process uses.
+#[derive(Debug, PartialEq, Eq)]
+struct Usage {
+    threads: u64,
+    /// Memory in use, in bytes.
+    memory: u64,
+}
+
+impl Usage {
+    /// Reads the line of `/proc/PID/stat` (proc(5)).
+    fn parse(stat: &str) -> Option<Self> {
+        // The name of the program may contain spaces and parentheses.
+        let mut words = stat.rsplit_once(')')?.1.split_whitespace().skip(17);
+        let threads = words.next()?.parse().ok()?;
+        // Fields 21 to 23 are between them.
+        let pages: u64 = words.nth(3)?.parse().ok()?;
+        Some(Self { threads, memory: pages.saturating_mul(rustix::param::page_size() as u64) })
+    }
+}
+
 /// Logs the crash of an agent. An agent logs any other end itself.
-fn tell_crash(client: SocketAddr, status: ExitStatus) {
+fn tell_crash(agent: &Agent, status: ExitStatus) {
+    let client = agent.client;
+    if agent.is_killed {
+        return;
+    }
     if let Some(signal) = status.signal() {
         terminal::log(&format!("{client}: the agent was killed by signal {signal}"));
+    } else if status.code() == Some(PANICKED) {
+        terminal::log(&format!("{client}: the agent panicked, which is a defect of farreach"));
+    }
+}
+
+/// The exit code of a Rust program that panicked.
+const PANICKED: i32 = 101;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usage_of_a_process_is_read_as_the_kernel_writes_it() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194304 103 0 0 0 12 30 0 0 20 0 5 0 99 1000000 250 18446744073709551615 1";
+        let usage = Usage { threads: 5, memory: 250 * rustix::param::page_size() as u64 };
+        assert_eq!(Usage::parse(stat), Some(usage));
+        assert_eq!(Usage::parse(""), None);
+        let own = Usage::parse(&fs::read_to_string("/proc/self/stat").unwrap()).expect("as above");
+        assert!(own.threads >= 1 && own.memory > 1 << 20, "{own:?}");
     }
 }

@@ -1,19 +1,24 @@
 //! `farreach serve`: the other side of every test, for many clients at once.
 //!
-//! It only listens. Each client is served by an [agent](crate::agent), a process of its own, which
-//! gets the connection unchanged. So no client can block another one, or crash the server.
+//! It does the handshake with each client, and lets clients wait if there are too many. Each client
+//! is served by an [agent](crate::agent), a process of its own, which gets the connection with the
+//! order. So no client can block another one, or crash the server.
 
 mod agents;
+mod budget;
+mod connection;
+mod handshakes;
+mod journal;
+mod origin;
+mod queue;
 mod refusal;
 mod scout;
+mod server;
 
 use std::net::{AddrParseError, IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::str::FromStr;
-use std::thread;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
-use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::exit::{Exit, Failure};
 use crate::rails::{Found, RailArgs};
@@ -21,7 +26,8 @@ use crate::session::{PeerAddress, Security, SecurityArgs};
 use crate::{interrupt, terminal};
 
 use agents::Agents;
-use refusal::Refusals;
+use budget::{Budget, BudgetArgs};
+use server::{Server, ServerSecurity};
 
 pub(crate) use scout::run as scout;
 
@@ -52,9 +58,12 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     once: bool,
 
-    /// Maximum number of clients; more are refused
-    #[arg(long, value_name = "N", default_value_t = 256)]
-    clients_max: usize,
+    #[command(flatten)]
+    budget: BudgetArgs,
+
+    /// Offer these rails without looking for them: for tests of the handshake on hosts without libraries
+    #[arg(long, hide = true, value_delimiter = ',')]
+    offer: Vec<String>,
 }
 
 const EXAMPLES: &str = "\
@@ -74,22 +83,19 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     interrupt::watch().context("cannot set up signal handling")?;
     // Errors are reported now, not to the first client. Rails come last, because enumerating them
     // is slow.
-    let security = Security::of(&args.security, args.insecure);
-    let tls = security.open()?;
-    let listener = listen(args, &security)?;
-    if let Some(tls) = &tls {
-        Security::warn_of_certificate(tls);
-    }
-    let rails = scout::send(&args.rails)?;
+    let security = ServerSecurity::open(Security::of(&args.security, args.insecure))?;
+    let listener = listen(args, security.choice())?;
+    security.warn();
+    let rails = match &args.offer[..] {
+        [] => scout::send(&args.rails)?,
+        names => names.iter().map(|name| assumed(name)).collect(),
+    };
     let address = listener.local_addr().context("cannot read the address of the listener")?;
+    let budget = Budget::new(&args.budget, args.once);
     terminal::print(&startup_lines(address, &rails))?;
     let names = rails.into_iter().map(|rail| rail.name).collect();
-    let mut agents = Agents::new(names, args.rails.gid_index, security.clone());
-    let exit = serve(args, &listener, &mut agents, security)?;
-    // No client can connect while the last agents end.
-    drop(listener);
-    agents.end();
-    Ok(exit)
+    let agents = Agents::new(names, args.rails.gid_index, security.choice().clone());
+    Server::new(listener, security, budget, args.once, agents)?.run()
 }
 
 /// The value of `--listen`.
@@ -139,6 +145,11 @@ fn listen(args: &ServeArgs, security: &Security) -> Result<TcpListener, Failure>
     })
 }
 
+/// Returns a rail that was not looked for.
+fn assumed(name: &str) -> Found {
+    Found { name: name.to_owned(), through: "not looked for".to_owned(), is_rdma: false }
+}
+
 fn startup_lines(address: SocketAddr, rails: &[Found]) -> String {
     let place = if address.ip().is_unspecified() {
         let which = if address.is_ipv4() { "every IPv4 address" } else { "every address" };
@@ -152,55 +163,6 @@ fn startup_lines(address: SocketAddr, rails: &[Found]) -> String {
     });
     let table = terminal::table(&["RAIL", "RDMA", "VIA"], rows, terminal::width());
     format!("listening on {place}\n{table}")
-}
-
-/// Accepts clients. Returns the exit code.
-fn serve(args: &ServeArgs, listener: &TcpListener, agents: &mut Agents, security: Security) -> Result<Exit> {
-    let refusals = Refusals::new(security, args.once);
-    loop {
-        if interrupt::is_asked() {
-            return Ok(Exit::Ok);
-        }
-        if let Some(exit) = agents.reap()
-            && args.once
-        {
-            return Ok(exit);
-        }
-        if args.once && agents.are_new() {
-            thread::sleep(A_MOMENT);
-            continue;
-        }
-        wait_for_clients(listener);
-        let called = listener.accept();
-        match called
-            .map(|(stream, client)| (stream, SocketAddr::new(client.ip().to_canonical(), client.port())))
-        {
-            Ok((stream, client))
-                if agents.count() < args.clients_max && !(args.once && agents.count() > 0) =>
-            {
-                agents.start(stream, client);
-            }
-            Ok((stream, client)) => refusals.tell(stream, client, agents.count()),
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            Err(error) => {
-                terminal::log(&format!("cannot accept a connection: {error}"));
-                // Usually the process is out of descriptors, which are freed when a client
-                // disconnects.
-                thread::sleep(Duration::from_millis(100));
-            }
-        }
-    }
-}
-
-/// The interval at which a server with `--once` checks whether its first connection was a client.
-/// Other clients wait meanwhile.
-const A_MOMENT: Duration = Duration::from_millis(10);
-
-fn wait_for_clients(listener: &TcpListener) {
-    let mut fds = [PollFd::new(listener, PollFlags::IN)];
-    let timeout = interrupt::GLANCE.try_into().ok();
-    // A client, a signal or the timeout ends the wait. The caller checks all of them.
-    let _ = poll(&mut fds, timeout.as_ref());
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use farreach_doctor::collect;
 use super::probe::Probe;
 use super::trouble::trouble;
 use super::words::{CardTold, ConnectTold, DatagramsTold, HostTold, Looking, Step, Task};
+use crate::bounds;
 use crate::cmd::doctor::processes::Processes;
 use crate::exit::{Exit, Failure};
 use crate::native::End;
@@ -34,19 +35,6 @@ pub(crate) fn answer(line: &mut Line, task: &Task, rails: &[String], gid_index: 
     Ok(())
 }
 
-/// Sends a client the reason why it is not served, as the answer to its task.
-pub(crate) fn refuse(line: &mut Line, task: &Task, refusal: &Failure) -> Result<()> {
-    match task {
-        Task::Look => {
-            line.send(&Looking)?;
-            line.send(&Err::<HostTold, _>(refusal))?;
-        }
-        Task::Cards { .. } => line.send(&Err::<CardTold, _>(refusal))?,
-        Task::Engine => line.send(&Err::<(), _>(refusal))?,
-    }
-    Ok(())
-}
-
 /// Opens a card that the server offers. The server may be restricted to some of its cards.
 fn open(name: &str, rails: &[String], gid_index: Option<u32>) -> Result<Probe, Failure> {
     if !rails.iter().any(|rail| rail == name) {
@@ -65,7 +53,8 @@ fn cards(line: &mut Line, probe: &Probe) -> Result<()> {
     told?;
     // A replaced connection is done: the client makes a new one for each packet size.
     let mut _kept = None;
-    loop {
+    for steps in 0_u64.. {
+        bounds::TRIAL_STEPS.check(steps)?;
         match line.recv()? {
             Step::Datagrams { to } => {
                 let sent = match to.address() {
@@ -84,9 +73,10 @@ fn cards(line: &mut Line, probe: &Probe) -> Result<()> {
                 line.send(&told)?;
                 _kept = wire;
             }
-            Step::Enough => return Ok(()),
+            Step::Enough => break,
         }
     }
+    Ok(())
 }
 
 /// Creates and connects a queue pair with memory. Both live as long as the client uses them.

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use farreach::rails::fabric;
@@ -40,11 +40,14 @@ pub(crate) fn look(args: &ClientArgs) -> Result<PairPack> {
     // A mistyped rail is reported without a server.
     rails::check_named(&args.rails)?;
     let mut progress = LineProgress::new(args.json);
-    let (mut line, welcome) = session::call(args)?;
-    let name = &welcome.host;
+    let placed = session::place(args, &engine::order(Wish::default(), Task::Look))?;
+    let name = &placed.welcome.host;
     let peer = if *name == host_name() { args.peer.host().to_owned() } else { name.clone() };
     progress.tick(format!("examining this host and {peer}"));
-    let control = begin(&mut line)?;
+    let round_trip = placed.round_trip;
+    let mut line = placed.wait()?;
+    let Looking = line.recv()?;
+    let control = control(&line, round_trip)?;
     // Both hosts collect at the same time.
     let here = collect::host(&Processes::FOR_A_PAIR);
     let told: Result<HostTold, Failure> = line.recv_long(PACK_BYTES_MAX, LOOK_PATIENCE)?;
@@ -72,13 +75,8 @@ pub(crate) fn look(args: &ClientArgs) -> Result<PairPack> {
     Ok(PairPack::new(here, *told.pack, readings))
 }
 
-/// Starts the collection on the peer, and describes the control connection.
-fn begin(line: &mut Line) -> Result<Control> {
-    let order = engine::order(Wish::default(), Task::Look);
-    let began = Instant::now();
-    line.send(&order)?;
-    let Looking = line.recv()?;
-    let round_trip = began.elapsed();
+/// Describes the control connection.
+fn control(line: &Line, round_trip: Duration) -> Result<Control> {
     let told = |address: io::Result<SocketAddr>| {
         let address = address.context("the control connection was lost")?;
         anyhow::Ok(SocketAddr::new(address.ip().to_canonical(), address.port()))
@@ -166,9 +164,8 @@ fn meet(args: &ClientArgs, cell: Cell) -> Result<Cell> {
     if fabric::is_provider(&cell.local) {
         return engine::attempt(args, cell);
     }
-    let (mut line, _) = session::call(args)?;
     let task = Task::Cards { server: cell.remote.clone(), client: cell.local.clone() };
-    line.send(&engine::order(Wish::default(), task))?;
+    let mut line = session::place(args, &engine::order(Wish::default(), task))?.wait()?;
     cards::attempt(&mut line, cell, args.rails.gid_index)
 }
 

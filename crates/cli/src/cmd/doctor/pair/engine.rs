@@ -2,17 +2,18 @@
 
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use farreach::{CounterToken, Engine, GrantToken, PageMap, Rights};
 use farreach_doctor::pair::readings::Cell;
 use serde::{Deserialize, Serialize};
 
 use super::words;
 use crate::args::ClientArgs;
-use crate::measure::{Pattern, compare};
+use crate::bounds;
+use crate::measure::{self, Pattern, compare};
 use crate::rails;
 use crate::registered;
-use crate::session::{self, Channel, EngineRules, MESSAGES, Named, Order, host_name, patience};
+use crate::session::{self, Channel, EngineRules, Named, Order, host_name, patience};
 
 /// The number of answered messages: enough for a median.
 const ROUND_TRIPS: u64 = 200;
@@ -27,8 +28,12 @@ const PAGE_BYTES: usize = 64 * 1024;
 const SEED: u32 = 4791;
 
 /// The configuration of both engines.
-const RULES: EngineRules =
-    EngineRules { wait: session::Wait::Adaptive, depth: 128, messages: MESSAGES, message_bytes_max: 4096 };
+const RULES: EngineRules = EngineRules {
+    wait: session::Wait::Adaptive,
+    depth: 128,
+    messages: bounds::MESSAGES.max() as u32,
+    message_bytes_max: 4096,
+};
 
 /// The memory and counter that the agent grants to the client.
 #[derive(Debug, Serialize, Deserialize)]
@@ -52,18 +57,20 @@ pub(super) fn order(rails: rails::Wish, task: words::Task) -> Order<Named<words:
         host: host_name(),
         rails,
         engine: RULES,
+        test: measure::any_number(),
+        connections: 1,
         task: session::named("Doctor", task),
     }
 }
 
 /// Runs the client's side over the only rail that `args` names.
 pub(super) fn attempt(args: &ClientArgs, mut cell: Cell) -> Result<Cell> {
-    let (line, welcome) = session::call(args)?;
-    let here = line.stream().local_addr().context("the control connection was lost")?;
+    let (welcome, here) = session::look(args)?;
     let choice = rails::choose(&args.rails, &welcome.offers, here)?;
     let settings = RULES.settings().rails(choice.names.clone()).name(host_name());
     let engine = Engine::with(settings)?;
-    let peer = session::meet(&engine, line, &order(choice.wish, words::Task::Engine))?;
+    let placed = session::place(args, &order(choice.wish, words::Task::Engine))?;
+    let peer = session::meet(&engine, placed)?;
     let channel = Channel::of_client(peer);
     let measured = measure(&engine, &channel);
     let (round_trip_ns, rate) = measured.map_err(|error| match channel.ended_by(&error) {

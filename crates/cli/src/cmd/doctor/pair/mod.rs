@@ -14,7 +14,7 @@ mod probe;
 mod trouble;
 mod words;
 
-pub(crate) use agent::{answer, refuse};
+pub(crate) use agent::answer;
 pub(super) use client::look;
 pub(crate) use engine::serve;
 pub(crate) use words::Task;

@@ -4,7 +4,7 @@
 //! ```text
 //! client                                  agent
 //!   Task::Look ────────────────────────────▶
-//!                              ◀──── Looking       at once, to measure the connection
+//!                              ◀──── Looking       at once
 //!                              ◀──── HostTold      its pack and rails
 //!
 //!   Task::Cards, on a connection of its own ─▶
@@ -18,6 +18,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::bounds;
+use crate::exit::Failure;
 use crate::native::{End, Place};
 use farreach_doctor::Pack;
 use farreach_doctor::pair::readings::{CardEnd, Tried, Trouble};
@@ -34,6 +36,25 @@ pub(crate) enum Task {
 }
 
 impl Task {
+    /// Returns an error unless every name is within its bound.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        match self {
+            Self::Look | Self::Engine => Ok(()),
+            Self::Cards { server, client } => {
+                bounds::NAME_BYTES.check(server.len())?;
+                bounds::NAME_BYTES.check(client.len())
+            }
+        }
+    }
+
+    /// Returns the memory that the agent needs: its pages, or a pack as text and as values.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        match self {
+            Self::Look => 64 << 20,
+            Self::Cards { .. } | Self::Engine => 16 << 20,
+        }
+    }
+
     /// Returns whether the task is done on the connection itself.
     pub(crate) fn is_without_engine(&self) -> bool {
         !matches!(self, Self::Engine)
