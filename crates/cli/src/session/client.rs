@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 use std::net::{SocketAddr, TcpStream};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use farreach::{Engine, Tls};
 use serde::Serialize;
 
-use super::handshake::{Line, Other};
+use super::handshake::{Line, Other, is_closed};
 use super::{Channel, EngineRules, Notice, Order, Welcome, host_name, named, stopped};
 use crate::args::ClientArgs;
 use crate::bounds;
@@ -168,6 +169,25 @@ fn tell_rails(engine: &Engine, choice: &Choice, welcome: &Welcome, address: &str
     terminal::tell(&format!("why: {}", choice.why));
 }
 
+/// How often a client connects before it gives up, and the mean pause between two attempts.
+const ATTEMPTS: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(150);
+
+/// Connects again if the server closes the connection before its welcome. A server that has too many
+/// connections closes some of them, and no order was accepted then.
+fn persistently<T>(connect: impl Fn() -> Result<T>) -> Result<T> {
+    for _ in 1..ATTEMPTS {
+        match connect() {
+            Err(error) if error.downcast_ref().is_some_and(is_closed) && !interrupt::is_asked() => {
+                // Clients that were closed together do not come again together.
+                thread::sleep(PAUSE / 2 + PAUSE.mul_f64(measure::any_number() as f64 / 2_f64.powi(64)));
+            }
+            other => return other,
+        }
+    }
+    connect()
+}
+
 fn check_queues(queues: usize, welcome: &Welcome) -> Result<(), Failure> {
     if queues == 0 {
         return Err(Failure::new(Exit::Usage, "the number of queues is 0").fix("use at least one queue"));
@@ -191,9 +211,13 @@ fn check_queues(queues: usize, welcome: &Welcome) -> Result<(), Failure> {
 ///
 /// The connection is closed then: opening an engine takes too long to keep the server waiting.
 pub(crate) fn look(args: &ClientArgs) -> Result<(Welcome, SocketAddr)> {
-    let mut line = connect(args, open_tls(args)?.as_ref())?;
-    line.say_head()?;
-    let welcome = recv_welcome(&mut line)?;
+    let tls = open_tls(args)?;
+    let (line, welcome) = persistently(|| {
+        let mut line = connect(args, tls.as_ref())?;
+        line.say_head()?;
+        let welcome = recv_welcome(&mut line)?;
+        Ok((line, welcome))
+    })?;
     Ok((welcome, line.stream().local_addr().context("cannot read the address of the connection")?))
 }
 
@@ -212,10 +236,13 @@ pub(crate) struct Placed {
 /// Connects, and sends an order. The server's first notice is the answer.
 pub(crate) fn place(args: &ClientArgs, order: &Order<impl Serialize>) -> Result<Placed> {
     let tls = open_tls(args)?;
-    let mut line = connect(args, tls.as_ref())?;
-    let began = Instant::now();
-    line.send_with_head(order)?;
-    let welcome = recv_welcome(&mut line)?;
+    let (mut line, welcome, began) = persistently(|| {
+        let mut line = connect(args, tls.as_ref())?;
+        let began = Instant::now();
+        line.send_with_head(order)?;
+        let welcome = recv_welcome(&mut line)?;
+        Ok((line, welcome, began))
+    })?;
     let first = line.recv()?;
     let tls = tls.map(|tls| (tls, args.peer.host().to_owned()));
     Ok(Placed { line, welcome, tls, round_trip: began.elapsed(), first })
@@ -237,6 +264,9 @@ impl Placed {
                         terminal::tell(&waiting(ahead, served));
                     }
                 }
+            }
+            if interrupt::is_asked() {
+                return Err(interrupt::before_anything().into());
             }
             notice = self.line.recv()?;
         }

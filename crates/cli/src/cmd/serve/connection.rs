@@ -11,6 +11,7 @@ use farreach::Tls;
 use farreach::rustls::{self, ServerConnection};
 use serde::Serialize;
 
+use super::handshakes::Reached;
 use super::refusal;
 use crate::exit::Failure;
 use crate::handover::ORDER_BYTES_MAX;
@@ -91,6 +92,17 @@ impl Connection {
 
     pub(super) fn stream(&self) -> &TcpStream {
         &self.stream
+    }
+
+    /// Returns how far the connection has got.
+    pub(super) fn reached(&self) -> Reached {
+        match (&self.record, self.stage) {
+            (_, Stage::Refused) | (Record::Undecided(_), _) => Reached::Nothing,
+            (Record::Tls(session), _) if session.is_handshaking() => Reached::Begun,
+            (Record::Plain, Stage::Head) if self.received.is_empty() => Reached::Nothing,
+            (Record::Plain, Stage::Head) => Reached::Begun,
+            (Record::Plain | Record::Tls(_), _) => Reached::Client,
+        }
     }
 
     /// Returns whether the connection was refused, and stays only until the client has closed it.
@@ -206,7 +218,9 @@ impl Connection {
             }
             let was_handshaking = session.is_handshaking();
             if session.read_tls(&mut &self.stream)? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+                // Clients close the connection without a close of their session. What matters is
+                // whether something is missing, which the stage tells.
+                return if was_handshaking { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(0) };
             }
             let processed = session.process_new_packets();
             if was_handshaking && !session.is_handshaking() {

@@ -22,7 +22,7 @@ use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepid
 use super::agents::{Agents, REAP_EVERY};
 use super::budget::Budget;
 use super::connection::{Connection, Progress, message};
-use super::handshakes::Handshakes;
+use super::handshakes::{Handshakes, Reached};
 use super::journal::Journal;
 use super::origin::Origin;
 use super::queue::{Group, Key, Queue};
@@ -356,12 +356,16 @@ impl Server {
             return;
         };
         match connection.advance(&self.welcome) {
-            Progress::Pending => {}
+            Progress::Pending => {
+                let reached = connection.reached();
+                self.handshakes.set_reached(number, reached);
+            }
             Progress::Order(order) => self.ordered(number, order),
             Progress::Left => drop(self.handshakes.remove(number)),
             Progress::Failed(Some(failure)) => {
                 connection.dismiss(&failure);
                 let client = connection.client;
+                self.handshakes.set_reached(number, Reached::Nothing);
                 self.journal.tell(client, &failure.sentence());
             }
             Progress::Failed(None) => drop(self.handshakes.remove(number)),
@@ -447,14 +451,14 @@ impl Server {
         let Some(connection) = self.handshakes.get_mut(number) else { return };
         connection.refuse(failure);
         let client = connection.client;
-        self.journal.tell(client, &format!("refused, {}", failure.cause.as_ref().unwrap_or(&failure.error)));
+        self.handshakes.set_reached(number, Reached::Nothing);
+        self.journal.tell(client, &refusal::logged(failure));
     }
 
     fn refuse_group(&mut self, group: Group<Waiting>, failure: &Failure) {
         for (_, mut waiting) in group.members {
             waiting.connection.refuse(failure);
-            let cause = failure.cause.as_ref().unwrap_or(&failure.error);
-            self.journal.tell(waiting.connection.client, &format!("refused, {cause}"));
+            self.journal.tell(waiting.connection.client, &refusal::logged(failure));
         }
     }
 
