@@ -30,6 +30,8 @@ pub(super) struct Connection {
     has_head: bool,
     /// The bytes of this stage that have arrived.
     received: Vec<u8>,
+    /// The number of bytes that came after a refusal.
+    discarded: usize,
 }
 
 #[derive(Debug)]
@@ -70,6 +72,9 @@ pub(super) enum Progress {
 /// from others.
 const READS_MAX: usize = 16;
 
+/// How much a refused client may still send: an order, and what comes with it.
+const DISCARDED_MAX: usize = 4 * ORDER_BYTES_MAX;
+
 impl Connection {
     /// Prepares a connection that was accepted, and sends this side's head if it is not encrypted.
     pub(super) fn new(stream: TcpStream, client: SocketAddr, tls: Option<&Tls>) -> Result<Self, Failure> {
@@ -83,7 +88,8 @@ impl Connection {
             None => Record::Plain,
         };
         let (stage, has_head) = (Stage::Head, tls.is_none());
-        let mut connection = Self { stream, client, record, stage, has_head, received: Vec::new() };
+        let mut connection =
+            Self { stream, client, record, stage, has_head, received: Vec::new(), discarded: 0 };
         if has_head {
             connection.say(&session::head()).map_err(|error| ended(&error))?;
         }
@@ -234,10 +240,13 @@ impl Connection {
         }
     }
 
-    /// Discards what a refused client still sends.
+    /// Discards what a refused client still sends, up to a limit.
     fn discard(&mut self) -> Progress {
         match (&self.stream).read(&mut [0; 4096]) {
-            Ok(1..) => Progress::Pending,
+            Ok(len @ 1..) => {
+                self.discarded += len;
+                if self.discarded > DISCARDED_MAX { Progress::Failed(None) } else { Progress::Pending }
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Progress::Pending,
             _ => Progress::Failed(None),
         }
@@ -418,5 +427,22 @@ mod tests {
         assert!(said.ends_with(&session::refusal(&failure)[HEAD_LEN..]), "{said:?}");
         drop(client);
         assert!(matches!(advance(&mut connection), Progress::Failed(None)));
+    }
+
+    #[test]
+    fn one_that_never_stops_sending_is_closed() {
+        let (mut client, mut connection) = pair();
+        connection.refuse(&Failure::new(Exit::PeerLost, "it is busy"));
+        let sends = std::thread::spawn(move || {
+            let mut sent = 0;
+            while client.write_all(&[0; 4096]).is_ok() {
+                sent += 4096;
+            }
+            sent
+        });
+        assert!(matches!(advance(&mut connection), Progress::Failed(None)));
+        assert!(connection.discarded <= DISCARDED_MAX + 4096);
+        drop(connection);
+        assert!(sends.join().unwrap() >= DISCARDED_MAX);
     }
 }

@@ -348,7 +348,7 @@ impl Server {
     /// Reads from a connection.
     fn advance(&mut self, number: u64) {
         let Some(connection) = self.handshakes.get_mut(number) else {
-            // A client that waits sends nothing: it has left.
+            // A client that waits sends nothing: it has left, or is none.
             if let Some(waiting) = self.queue.remove(number) {
                 self.journal.tell(waiting.connection.client, "the client left the queue");
                 self.is_dirty = true;
@@ -388,13 +388,14 @@ impl Server {
         let Some(mut connection) = self.handshakes.remove(number) else { return };
         let (ahead, now) = (self.queue.len(), Instant::now());
         let notice = Notice::Waiting { ahead, served: self.agents.count() };
-        // From now on only its end is an event.
+        // A client that waits sends nothing. Whatever comes now ends its wait, and does not fill the
+        // buffers of the kernel.
         let source = Source::Connection(number);
         let watched = epoll::modify(
             &self.epoll,
             connection.stream(),
             source.data(),
-            EventFlags::RDHUP | EventFlags::ONESHOT,
+            EventFlags::IN | EventFlags::RDHUP | EventFlags::ONESHOT,
         );
         if connection.notify(&notice).is_err() || watched.is_err() {
             return self.journal.tell(client, "the client left after its order");
