@@ -1,6 +1,8 @@
 //! Checks of the source that run no test: format, lints, house rules, licences, documentation.
 
-use anyhow::Result;
+use std::io::ErrorKind;
+
+use anyhow::{Context, Result, bail};
 
 use crate::process::{command, output, run};
 use crate::{licences, paths, tidy};
@@ -30,6 +32,7 @@ pub(crate) fn quick() -> Result<()> {
     white_space()?;
     tidy::run()?;
     licences::check()?;
+    unit()?;
     cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"])
 }
 
@@ -38,6 +41,28 @@ fn white_space() -> Result<()> {
     let root = paths::repository();
     let nothing = output(command("git", ["hash-object", "-t", "tree", "/dev/null"]).current_dir(root))?;
     run(command("git", ["diff", "--check", nothing.trim()]).current_dir(root))
+}
+
+/// The highest exposure of the systemd unit, in tenths.
+const EXPOSURE_MAX: &str = "20";
+
+/// Has systemd rate the unit, if it is installed. `tidy` compares the unit's directives in any case.
+fn unit() -> Result<()> {
+    let mut analyze = command("systemd-analyze", ["security", "--offline=true", "--no-pager"]);
+    analyze.args(["--threshold", EXPOSURE_MAX, "dist/farreach.service"]).current_dir(paths::repository());
+    match analyze.output() {
+        Ok(rated) if rated.status.success() => Ok(()),
+        Ok(rated) => bail!(
+            "the exposure of dist/farreach.service is above {EXPOSURE_MAX} tenths, or systemd cannot read it:\n{}{}",
+            String::from_utf8_lossy(&rated.stdout),
+            String::from_utf8_lossy(&rated.stderr)
+        ),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            println!("systemd-analyze is not installed: the exposure of the systemd unit was not rated");
+            Ok(())
+        }
+        Err(error) => Err(error).context("cannot start systemd-analyze"),
+    }
 }
 
 fn documentation() -> Result<()> {

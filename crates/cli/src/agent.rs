@@ -135,9 +135,10 @@ impl Order<Task> {
 /// The memory of an agent without its messages and its task: libraries, stacks, queues.
 pub(crate) const AGENT_BYTES: u64 = 48 << 20;
 
-/// What an agent may map beyond the memory of its order: address space that libraries reserve and
-/// hardly touch, such as stacks of threads and arenas of the allocator. The server limits the memory
-/// that is in use.
+/// What an agent may map beyond twice the memory of its order: address space that libraries reserve
+/// and hardly touch, such as stacks of threads and arenas of the allocator. Twice, because a card's
+/// receive buffers exist as old and new ones for a moment after a lost link. The server limits the
+/// memory that is in use.
 const RESERVED_BYTES: u64 = 1 << 30;
 
 /// The descriptors of an agent. A test over 128 queue pairs has one for each, and a rail has some
@@ -209,7 +210,7 @@ fn confine(args: &AgentArgs) -> Result<bool> {
     limit(Resource::Core, 0)?;
     limit(Resource::Nofile, DESCRIPTORS_MAX)?;
     if let Some(memory) = args.memory {
-        limit(Resource::Data, memory.saturating_add(RESERVED_BYTES))?;
+        limit(Resource::Data, memory.saturating_mul(2).saturating_add(RESERVED_BYTES))?;
     }
     Ok(true)
 }

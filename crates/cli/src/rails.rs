@@ -120,8 +120,7 @@ impl Wish {
     pub(crate) fn receive_buffers(&self, names: &[String]) -> u64 {
         let buffers = |name: &String| match fabric::is_provider(core_of(name)) {
             true => FabricSettings::default().receive_count as u64,
-            // A card has both, old and new, while its queue is made anew after a lost link.
-            false => 2 * u64::from(VerbsSettings::default().receives),
+            false => u64::from(VerbsSettings::default().receives),
         };
         names.iter().filter(|name| self.has(core_of(name))).map(buffers).sum()
     }

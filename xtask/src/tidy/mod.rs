@@ -15,6 +15,7 @@ pub(crate) mod strings;
 mod tests;
 mod text;
 mod tree;
+mod unit;
 mod unsafety;
 
 use std::fmt;
@@ -178,6 +179,11 @@ const RULES: &[Rule] = &[
         name: "glossary",
         why: "one word for one thing, and the field's word where there is one",
         check: glossary::check,
+    },
+    Rule {
+        name: "unit",
+        why: "a service that strangers may connect to has no more rights than it needs",
+        check: unit::check,
     },
     Rule { name: "links", why: "a broken link costs each reader a search", check: links::check },
 ];

@@ -499,4 +499,14 @@ const CYCLES: &[Case] = &[
             ("crates/x/src/c/d.rs", "use super::C;\npub struct D;\nfn f(c: C) {}\n"),
         ],
     },
+    Clean {
+        rule: "unit",
+        files: &[("dist/farreach.service", include_str!("../../../dist/farreach.service"))],
+    },
+    // A value that is weaker, and a directive that undoes others.
+    Caught {
+        rule: "unit",
+        at: "dist/x.service:1",
+        files: &[("dist/x.service", "[Service]\nProtectSystem=full\nSystemCallFilter=@system-service\n")],
+    },
 ];

@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 use std::net::{SocketAddr, TcpStream};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use farreach::{Engine, Tls};
 use serde::Serialize;
 
-use super::handshake::{Line, Other};
+use super::handshake::{Line, Other, is_closed};
 use super::{Channel, EngineRules, Notice, Order, Security, Welcome, host_name, named, stopped};
 use crate::args::ClientArgs;
 use crate::bounds;
@@ -171,6 +172,25 @@ fn tell_rails(engine: &Engine, choice: &Choice, welcome: &Welcome, address: &str
     terminal::tell(&format!("why: {}", choice.why));
 }
 
+/// How often a client connects before it gives up, and the mean pause between two attempts.
+const ATTEMPTS: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(150);
+
+/// Connects again if the server closes the connection before its welcome. A server that has too many
+/// connections closes some of them, and no order was accepted then.
+fn persistently<T>(connect: impl Fn() -> Result<T>) -> Result<T> {
+    for _ in 1..ATTEMPTS {
+        match connect() {
+            Err(error) if error.downcast_ref().is_some_and(is_closed) && !interrupt::is_asked() => {
+                // Clients that were closed together do not come again together.
+                thread::sleep(PAUSE / 2 + PAUSE.mul_f64(measure::any_number() as f64 / 2_f64.powi(64)));
+            }
+            other => return other,
+        }
+    }
+    connect()
+}
+
 fn check_queues(queues: usize, welcome: &Welcome) -> Result<(), Failure> {
     if queues == 0 {
         return Err(Failure::new(Exit::Usage, "the number of queues is 0").fix("use at least one queue"));
@@ -194,9 +214,13 @@ fn check_queues(queues: usize, welcome: &Welcome) -> Result<(), Failure> {
 ///
 /// The connection is closed then: opening an engine takes too long to keep the server waiting.
 pub(crate) fn look(args: &ClientArgs) -> Result<(Welcome, SocketAddr)> {
-    let (mut line, _) = connect(args)?;
-    line.say_head()?;
-    let welcome = recv_welcome(&mut line)?;
+    let server = Server::find(args)?;
+    let (line, welcome) = persistently(|| {
+        let mut line = server.connect()?;
+        line.say_head()?;
+        let welcome = recv_welcome(&mut line)?;
+        Ok((line, welcome))
+    })?;
     Ok((welcome, line.stream().local_addr().context("cannot read the address of the connection")?))
 }
 
@@ -222,13 +246,17 @@ struct Renewal {
 
 /// Connects, and sends an order. The server's first notice is the answer.
 pub(crate) fn place(args: &ClientArgs, order: &Order<impl Serialize>) -> Result<Placed> {
-    let (mut line, tls) = connect(args)?;
-    let began = Instant::now();
-    line.send_with_head(order)?;
-    let welcome = recv_welcome(&mut line)?;
+    let server = Server::find(args)?;
+    let (mut line, welcome, began) = persistently(|| {
+        let mut line = server.connect()?;
+        let began = Instant::now();
+        line.send_with_head(order)?;
+        let welcome = recv_welcome(&mut line)?;
+        Ok((line, welcome, began))
+    })?;
     let first = line.recv()?;
-    let renewal =
-        tls.map(|tls| Renewal { tls, host: args.peer.host().to_owned(), security: args.security() });
+    let Server { host, security, tls, .. } = server;
+    let renewal = tls.map(|tls| Renewal { tls, host: host.to_owned(), security });
     Ok(Placed { line, welcome, renewal, round_trip: began.elapsed(), first })
 }
 
@@ -248,6 +276,9 @@ impl Placed {
                         terminal::tell(&waiting(ahead, served));
                     }
                 }
+            }
+            if interrupt::is_asked() {
+                return Err(interrupt::before_anything().into());
             }
             notice = self.line.recv()?;
         }
@@ -274,24 +305,40 @@ pub(crate) fn meet(engine: &Engine, placed: Placed) -> Result<farreach::Peer> {
 }
 
 /// Opens a connection, with TLS if it is configured. Returns the TLS configuration, too.
-fn connect(args: &ClientArgs) -> Result<(Line, Option<Tls>)> {
-    let security = args.security();
-    // What is wrong with the files of this side is reported without a server.
-    let mut tls = security.open()?;
-    let (addresses, told) = (args.peer.resolve(args.port)?, args.peer.told(args.port));
-    security.check_server(&addresses, &told)?;
-    if let Some(tls) = &tls {
-        Security::warn_of_certificate(tls);
+/// A server, and how to connect to it.
+struct Server<'a> {
+    host: &'a str,
+    /// The server as error messages name it.
+    told: String,
+    addresses: Vec<SocketAddr>,
+    security: Security,
+    tls: Option<Tls>,
+}
+
+impl<'a> Server<'a> {
+    /// Resolves the server's name and opens this side's files, which are checked without a server.
+    fn find(args: &'a ClientArgs) -> Result<Self> {
+        let security = args.security();
+        let mut tls = security.open()?;
+        let (addresses, told) = (args.peer.resolve(args.port)?, args.peer.told(args.port));
+        security.check_server(&addresses, &told)?;
+        if let Some(tls) = &tls {
+            Security::warn_of_certificate(tls);
+        }
+        if let (Some(opened), Some(name)) = (&tls, &args.tls_name) {
+            tls = Some(opened.clone().server_name(name)?);
+        }
+        Ok(Self { host: args.peer.host(), told, addresses, security, tls })
     }
-    if let (Some(opened), Some(name)) = (&tls, &args.tls_name) {
-        tls = Some(opened.clone().server_name(name)?);
+
+    fn connect(&self) -> Result<Line> {
+        let stream = dial(&self.addresses, &self.told, &self.security)?;
+        let mut line = Line::new(stream).context("cannot configure the connection")?;
+        if let Some(tls) = &self.tls {
+            line.secure_as_client(tls, self.host, &self.security)?;
+        }
+        Ok(line)
     }
-    let stream = dial(&addresses, &told, &security)?;
-    let mut line = Line::new(stream).context("cannot configure the connection")?;
-    if let Some(tls) = &tls {
-        line.secure_as_client(tls, args.peer.host(), &security)?;
-    }
-    Ok((line, tls))
 }
 
 fn recv_welcome(line: &mut Line) -> Result<Welcome> {

@@ -427,6 +427,14 @@ pub(crate) fn check_head(head: &[u8; HEAD_LEN], other: Other) -> Result<(), Fail
     .fix(format!("install the same version of farreach on both hosts; the {older} has the older one")))
 }
 
+/// The cause of a failed handshake whose connection was closed.
+const CLOSED: &str = "the other side closed the connection";
+
+/// Returns whether a handshake failed because the other side closed the connection without a reason.
+pub(crate) fn is_closed(failure: &Failure) -> bool {
+    failure.cause.as_deref() == Some(CLOSED)
+}
+
 pub(crate) fn ended(error: &io::Error) -> Failure {
     if error.get_ref().is_some_and(|inner| inner.is::<ToldToEnd>()) {
         return interrupt::before_anything();
@@ -436,9 +444,9 @@ pub(crate) fn ended(error: &io::Error) -> Failure {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => failure
             .cause("the other side is connected, but sends nothing")
             .fix("check that it is `farreach serve`, and that it does not hang"),
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => failure
-            .cause("the other side closed the connection")
-            .fix("check the output and the log of the other side"),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+            failure.cause(CLOSED).fix("check the output and the log of the other side")
+        }
         _ => failure.cause(error.to_string()).fix("check the network between the two hosts"),
     }
 }

@@ -3,6 +3,8 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -155,6 +157,29 @@ fn a_server_is_of_another_version() {
         }
         assert_fails_as_json(&mut client("ping", &server.to_string()), 4, &[told]);
     }
+}
+
+/// A server with too many connections closes some of them: a client comes again, and not for ever.
+#[test]
+fn a_client_comes_again_when_its_connection_is_closed() {
+    let refusal = br#"{"Err":{"error":"it is busy","cause":"7 clients are being served","fix":"wait","exit":"peer_lost"}}"#;
+    let calls = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&calls);
+    let server = listener(move |mut stream| {
+        if count.fetch_add(1, Ordering::Relaxed) < 3 {
+            return;
+        }
+        let refused = [&head(4), &(refusal.len() as u32).to_be_bytes()[..], refusal].concat();
+        let _ = stream.write_all(&refused);
+        std::mem::forget(stream);
+    });
+    let words = ["the server reports: it is busy", "7 clients are being served"];
+    assert_fails(&mut client("ping", &server.to_string()), 4, &words);
+    assert_eq!(calls.load(Ordering::Relaxed), 4);
+    calls.store(u32::MAX / 2, Ordering::Relaxed);
+    // A reason is final.
+    assert_fails(&mut client("ping", &server.to_string()), 4, &words);
+    assert_eq!(calls.load(Ordering::Relaxed), u32::MAX / 2 + 1);
 }
 
 /// What it says after its version is no welcome, or never ends.

@@ -4,7 +4,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 use serde_json::{Value, json};
 
 use crate::support::client::{TOLD_WITHIN, assert_failed, assert_fails};
@@ -64,7 +64,7 @@ fn an_order_beyond_a_bound_is_refused_before_an_agent_is_started() {
     let no_rail = json!({ "cards": true, "providers": ["efa"] });
     let answer = Raw::order(&server, &order_with("/rails", no_rail)).answer();
     assert_eq!(answer, refused("the order names no rail of the server", "unavailable"));
-    assert_eq!((server.agents(), server.count_log(" from ")), (0, 0));
+    assert_eq!((server.agents(), server.count_log(" over tcp")), (0, 0));
     assert!(server.memory_kib() < memory + 8192, "{memory} KiB became {}", server.memory_kib());
     // At the limit an agent has it, and is ready for the client's engine.
     for (place, number) in
@@ -252,6 +252,12 @@ fn a_full_queue_and_a_long_wait_are_told() {
         drop(leaves);
     }
     server.wait_for_logs("the client left the queue", 4);
+    // One that sends something while it waits is no client.
+    let mut talks = Raw::order(&server, &order());
+    assert!(talks.welcome().is_some());
+    assert_eq!(talks.notice(), Answer::Waiting);
+    talks.send(&[0; 4096]).expect("it is connected");
+    eventually("it stays in the queue", || talks.is_closed());
     let mut next = Raw::order(&server, &order());
     assert!(next.welcome().is_some());
     assert_eq!(next.notice(), Answer::Waiting);
@@ -307,7 +313,7 @@ fn an_agent_is_limited_by_its_order() {
         hard.parse::<u64>().unwrap_or_else(|_| panic!("{name} is {hard}"))
     };
     let data = limit("Max data size");
-    assert!((1 << 30..(1 << 30) + (128 << 20)).contains(&data), "{data}");
+    assert!((1 << 30..(1 << 30) + (128 << 20)).contains(&data), "{data}, which is twice its order and 1 GiB");
     assert_eq!((limit("Max core file size"), limit("Max open files")), (0, 2048));
     let adjusted = fs::read_to_string(format!("/proc/{agent}/oom_score_adj")).expect("the agent runs");
     assert_eq!(adjusted.trim(), "500");
@@ -402,4 +408,13 @@ fn a_server_without_descriptors_says_so() {
     assert!(server.descriptors() < 1024 - 16, "{} descriptors", server.descriptors());
     drop(clients);
     eventually("the queue stays", || server.run("ping", &["-d", "tcp", "-n", "10"]).code == Some(0));
+    // Another limit than that it began with, or of the whole host, takes it by surprise.
+    let limit = |count| Rlimit { current: Some(count), maximum: Some(1024) };
+    let id = Pid::from_raw(server.id() as i32);
+    let few = prlimit(id, Resource::Nofile, limit(server.descriptors() as u64 - 1)).expect("our own process");
+    let mut refused = Raw::connect(&server);
+    let told = refused.welcome().expect("an answer");
+    assert_eq!(told["Err"]["error"], "this server has no free descriptors", "{told:#}");
+    prlimit(id, Resource::Nofile, few).expect("our own process");
+    ping(&server);
 }

@@ -50,6 +50,7 @@ fn both_sides_of_one_authority_trust_each_other() {
         let ended = server.run(command, &words);
         assert_eq!(ended.code, Some(0), "{command}: {ended:#?}");
     }
+    assert_eq!(server.count_log("handshake failed"), 0, "who only looks is no failure: {:#?}", server.log());
 }
 
 #[test]

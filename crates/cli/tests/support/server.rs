@@ -236,6 +236,11 @@ impl Server {
         });
     }
 
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.read("pid").trim().parse().expect("a process id")
+    }
+
     /// How many agents serve its clients.
     pub(crate) fn agents(&self) -> usize {
         self.agent_ids().len()

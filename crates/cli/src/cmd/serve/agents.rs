@@ -44,8 +44,8 @@ const WATCH_EVERY: Duration = Duration::from_secs(1);
 /// The interval at which an agent that is about to end is waited for.
 pub(super) const REAP_EVERY: Duration = Duration::from_millis(10);
 
-/// Memory that an agent may use beyond that of its order. The figures are estimates, and libraries
-/// differ.
+/// Memory that an agent may use beyond twice that of its order. The memory of an order is an
+/// estimate, libraries differ, and a rail that is made anew has its buffers twice for a moment.
 const MEMORY_SLACK: u64 = 256 << 20;
 
 /// The threads of an agent. Nothing in an order makes more of them; libraries have some dozen.
@@ -262,7 +262,7 @@ impl Agents {
         for agent in self.running.values_mut() {
             if is_due {
                 agent.is_starting &= now.saturating_duration_since(agent.started) < STARTS_WITHIN;
-                agent.limit();
+                agent.limit(MEMORY_SLACK);
             }
             agent.end_in_time(now);
         }
@@ -292,26 +292,16 @@ impl Agents {
 
 impl Agent {
     /// Kills the agent if it uses more than it may, and logs the reason.
-    fn limit(&mut self) {
+    fn limit(&mut self, memory_slack: u64) {
         if self.is_killed {
             return;
         }
         // An agent that has just ended has no file, or one without memory.
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
-        let Some(usage) = Usage::parse(&stat) else { return };
-        let memory_max = self.memory.saturating_add(MEMORY_SLACK);
-        let reason = if usage.memory > memory_max {
-            format!(
-                "it used {} of memory; its order allows {}",
-                units::amount(usage.memory),
-                units::amount(memory_max)
-            )
-        } else if usage.threads > THREADS_MAX {
-            format!("it had {} threads; {THREADS_MAX} are allowed", usage.threads)
-        } else {
-            return;
-        };
-        self.kill(&reason);
+        let memory_max = self.memory.saturating_mul(2).saturating_add(memory_slack);
+        if let Some(reason) = Usage::parse(&stat).and_then(|usage| usage.excess(memory_max)) {
+            self.kill(&reason);
+        }
     }
 
     /// Ends the agent if its client is gone, by a signal first and by force then.
@@ -364,6 +354,16 @@ impl Usage {
         let pages: u64 = words.nth(3)?.parse().ok()?;
         Some(Self { threads, memory: pages.saturating_mul(rustix::param::page_size() as u64) })
     }
+
+    /// Describes what is more than an agent may use.
+    fn excess(&self, memory_max: u64) -> Option<String> {
+        if self.memory > memory_max {
+            let (used, max) = (units::amount(self.memory), units::amount(memory_max));
+            return Some(format!("it used {used} of memory; its order allows {max}"));
+        }
+        let is_crowd = self.threads > THREADS_MAX;
+        is_crowd.then(|| format!("it had {} threads; {THREADS_MAX} are allowed", self.threads))
+    }
 }
 
 /// Logs the crash of an agent. An agent logs any other end itself.
@@ -394,5 +394,66 @@ mod tests {
         assert_eq!(Usage::parse(""), None);
         let own = Usage::parse(&fs::read_to_string("/proc/self/stat").unwrap()).expect("as above");
         assert!(own.threads >= 1 && own.memory > 1 << 20, "{own:?}");
+    }
+
+    #[test]
+    fn usage_has_a_limit() {
+        let usage = |memory, threads| Usage { threads, memory }.excess(1 << 30);
+        assert_eq!(usage(1 << 30, THREADS_MAX), None, "at the limit");
+        assert!(usage((1 << 30) + 1, 1).is_some_and(|reason| reason.contains("its order allows 1 GiB")));
+        assert!(usage(0, THREADS_MAX + 1).is_some_and(|reason| reason.contains("it had 513 threads")));
+    }
+
+    /// An agent that is only a process.
+    fn agent(command: &mut Command) -> Agent {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        Agent {
+            child: command.spawn().unwrap(),
+            control: handover::pair().unwrap().0,
+            connection: TcpStream::connect(address).unwrap(),
+            client: address,
+            origin: Origin::Loopback,
+            memory: 0,
+            started: Instant::now(),
+            is_starting: false,
+            is_ending: false,
+            client_gone: None,
+            told_to_end: None,
+            is_killed: false,
+        }
+    }
+
+    #[test]
+    fn an_agent_that_uses_too_much_is_killed() {
+        let mut agent = agent(Command::new("sleep").arg("60"));
+        agent.limit(1 << 40);
+        assert!(!agent.is_killed && matches!(agent.child.try_wait(), Ok(None)));
+        // It is a process, and has some memory, as soon as it runs.
+        while !agent.is_killed {
+            agent.limit(0);
+        }
+        assert_eq!(agent.child.wait().unwrap().signal(), Some(9));
+    }
+
+    /// Time is an argument: nothing waits here.
+    #[test]
+    fn an_agent_without_a_client_is_told_to_end_and_then_killed() {
+        let mut agent = agent(Command::new("sleep").arg("60"));
+        agent.signal(Signal::STOP);
+        let (gone, moment) = (Instant::now(), Duration::from_millis(1));
+        agent.end_in_time(gone + 10 * ENDS_WITHIN);
+        assert_eq!(agent.told_to_end, None, "its client is there");
+        agent.client_gone = Some(gone);
+        agent.end_in_time(gone + ENDS_WITHIN - moment);
+        assert_eq!(agent.told_to_end, None);
+        let told = gone + ENDS_WITHIN;
+        agent.end_in_time(told);
+        assert_eq!((agent.told_to_end, agent.is_killed), (Some(told), false));
+        agent.end_in_time(told + KILLED_AFTER - moment);
+        assert!(!agent.is_killed && matches!(agent.child.try_wait(), Ok(None)), "it is stopped");
+        agent.end_in_time(told + KILLED_AFTER);
+        assert!(agent.is_killed);
+        assert_eq!(agent.child.wait().unwrap().signal(), Some(9));
     }
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
+use clap::builder::RangedU64ValueParser;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::agent::AGENT_BYTES;
@@ -15,7 +16,7 @@ use crate::units::{self, parse};
 #[command(next_help_heading = "Budgets")]
 pub(super) struct BudgetArgs {
     /// Clients served at once; more wait in a queue. One address may have three quarters of each budget
-    #[arg(long, value_name = "N", default_value_t = 256)]
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = at_least_one())]
     clients_max: usize,
 
     /// Clients in the queue; more are refused
@@ -27,7 +28,7 @@ pub(super) struct BudgetArgs {
     queue_time: Duration,
 
     /// Connections that have sent no order yet; if there are more, the oldest are closed
-    #[arg(long, value_name = "N", default_value_t = 512)]
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = at_least_one())]
     handshakes_max: usize,
 
     /// Time in which a connection must have sent its order
@@ -37,6 +38,10 @@ pub(super) struct BudgetArgs {
     /// Memory of all clients together; by default three quarters of the memory of this host
     #[arg(long, value_name = "BYTES", value_parser = parse::size_of)]
     memory_max: Option<u64>,
+}
+
+fn at_least_one() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..)
 }
 
 /// The budgets in effect.

@@ -11,6 +11,7 @@ use farreach::rustls::ServerConnection;
 use farreach::{Tls, TlsSession};
 use serde::Serialize;
 
+use super::handshakes::Reached;
 use super::refusal;
 use crate::exit::Failure;
 use crate::handover::ORDER_BYTES_MAX;
@@ -29,6 +30,8 @@ pub(super) struct Connection {
     has_head: bool,
     /// The bytes of this stage that have arrived.
     received: Vec<u8>,
+    /// The number of bytes that came after a refusal.
+    discarded: usize,
 }
 
 #[derive(Debug)]
@@ -69,6 +72,9 @@ pub(super) enum Progress {
 /// from others.
 const READS_MAX: usize = 16;
 
+/// How much a refused client may still send: an order, and what comes with it.
+const DISCARDED_MAX: usize = 4 * ORDER_BYTES_MAX;
+
 impl Connection {
     /// Prepares a connection that was accepted, and sends this side's head if it is not encrypted.
     pub(super) fn new(stream: TcpStream, client: SocketAddr, tls: Option<&Tls>) -> Result<Self, Failure> {
@@ -82,7 +88,8 @@ impl Connection {
             None => Record::Plain,
         };
         let (stage, has_head) = (Stage::Head, tls.is_none());
-        let mut connection = Self { stream, client, record, stage, has_head, received: Vec::new() };
+        let mut connection =
+            Self { stream, client, record, stage, has_head, received: Vec::new(), discarded: 0 };
         if has_head {
             connection.say(&session::head()).map_err(|error| ended(&error))?;
         }
@@ -91,6 +98,17 @@ impl Connection {
 
     pub(super) fn stream(&self) -> &TcpStream {
         &self.stream
+    }
+
+    /// Returns how far the connection has got.
+    pub(super) fn reached(&self) -> Reached {
+        match (&self.record, self.stage) {
+            (_, Stage::Refused) | (Record::Undecided(_), _) => Reached::Nothing,
+            (Record::Tls(session), _) if session.is_handshaking() => Reached::Begun,
+            (Record::Plain, Stage::Head) if self.received.is_empty() => Reached::Nothing,
+            (Record::Plain, Stage::Head) => Reached::Begun,
+            (Record::Plain | Record::Tls(_), _) => Reached::Client,
+        }
     }
 
     /// Returns whether the connection was refused, and stays only until the client has closed it.
@@ -212,7 +230,9 @@ impl Connection {
             }
             let was_handshaking = session.is_handshaking();
             if session.read_tls(&mut &self.stream)? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+                // Clients close the connection without a close of their session. What matters is
+                // whether something is missing, which the stage tells.
+                return if was_handshaking { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(0) };
             }
             let processed = session.process_new_packets();
             if was_handshaking && !session.is_handshaking() {
@@ -226,10 +246,13 @@ impl Connection {
         }
     }
 
-    /// Discards what a refused client still sends.
+    /// Discards what a refused client still sends, up to a limit.
     fn discard(&mut self) -> Progress {
         match (&self.stream).read(&mut [0; 4096]) {
-            Ok(1..) => Progress::Pending,
+            Ok(len @ 1..) => {
+                self.discarded += len;
+                if self.discarded > DISCARDED_MAX { Progress::Failed(None) } else { Progress::Pending }
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Progress::Pending,
             _ => Progress::Failed(None),
         }
@@ -409,5 +432,22 @@ mod tests {
         assert!(said.ends_with(&session::refusal(&failure)[HEAD_LEN..]), "{said:?}");
         drop(client);
         assert!(matches!(advance(&mut connection), Progress::Failed(None)));
+    }
+
+    #[test]
+    fn one_that_never_stops_sending_is_closed() {
+        let (mut client, mut connection) = pair();
+        connection.refuse(&Failure::new(Exit::PeerLost, "it is busy"));
+        let sends = std::thread::spawn(move || {
+            let mut sent = 0;
+            while client.write_all(&[0; 4096]).is_ok() {
+                sent += 4096;
+            }
+            sent
+        });
+        assert!(matches!(advance(&mut connection), Progress::Failed(None)));
+        assert!(connection.discarded <= DISCARDED_MAX + 4096);
+        drop(connection);
+        assert!(sends.join().unwrap() >= DISCARDED_MAX);
     }
 }

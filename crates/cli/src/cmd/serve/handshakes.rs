@@ -1,9 +1,12 @@
 //! The connections that have sent no order yet, and how many there may be.
 //!
-//! Nobody is refused here: if there are too many, the oldest is closed. A client sends its order at
-//! once, so the oldest connection is hardly ever one. The origin with the most connections loses
-//! one, so that one host cannot crowd out the others.
+//! Nobody is refused here: if there are too many, the oldest of those that have got least far is
+//! closed. A client sends its order at once, so this is hardly ever one: connections that send nothing
+//! cannot crowd out a TLS handshake, and TLS handshakes cannot crowd out a client whose certificate is
+//! verified. The origin with the most connections loses one, so that one host cannot crowd out the
+//! others.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
@@ -13,8 +16,8 @@ use super::origin::Origin;
 #[derive(Debug)]
 pub(super) struct Handshakes<T> {
     all: BTreeMap<u64, Entry<T>>,
-    /// Invariant: has the numbers in `all`, and no origin without one.
-    of: HashMap<Origin, BTreeSet<u64>>,
+    /// Invariant: has the stages and numbers in `all`, and no origin without one.
+    of: HashMap<Origin, BTreeSet<(Reached, u64)>>,
     max: usize,
     per_origin_max: usize,
     /// The time of a handshake, from the first byte to the last byte of the order.
@@ -24,8 +27,20 @@ pub(super) struct Handshakes<T> {
 #[derive(Debug)]
 struct Entry<T> {
     origin: Origin,
+    reached: Reached,
     since: Instant,
     item: T,
+}
+
+/// How far a connection has got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Reached {
+    /// It has sent nothing, or was refused.
+    Nothing,
+    /// It is in the TLS handshake, or has sent a part of its head.
+    Begun,
+    /// It is a client: its certificate is verified if there is TLS, or its head has come.
+    Client,
 }
 
 impl<T> Handshakes<T> {
@@ -48,11 +63,22 @@ impl<T> Handshakes<T> {
         } else {
             None
         };
-        let oldest = crowd.and_then(|origin| self.of.get(&origin)?.first().copied());
-        let removed = oldest.and_then(|oldest| self.remove(oldest));
-        self.all.insert(number, Entry { origin, since: now, item });
-        self.of.entry(origin).or_default().insert(number);
+        let least = crowd.and_then(|origin| self.of.get(&origin)?.first().copied());
+        let removed = least.and_then(|(_, number)| self.remove(number));
+        let reached = Reached::Nothing;
+        self.all.insert(number, Entry { origin, reached, since: now, item });
+        self.of.entry(origin).or_default().insert((reached, number));
         removed
+    }
+
+    /// Records how far a connection has got.
+    pub(super) fn set_reached(&mut self, number: u64, reached: Reached) {
+        let Some(entry) = self.all.get_mut(&number) else { return };
+        if let Some(numbers) = self.of.get_mut(&entry.origin) {
+            numbers.remove(&(entry.reached, number));
+            numbers.insert((reached, number));
+        }
+        entry.reached = reached;
     }
 
     pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut T> {
@@ -62,7 +88,7 @@ impl<T> Handshakes<T> {
     pub(super) fn remove(&mut self, number: u64) -> Option<T> {
         let entry = self.all.remove(&number)?;
         if let Some(numbers) = self.of.get_mut(&entry.origin) {
-            numbers.remove(&number);
+            numbers.remove(&(entry.reached, number));
             if numbers.is_empty() {
                 self.of.remove(&entry.origin);
             }
@@ -90,9 +116,10 @@ impl<T> Handshakes<T> {
         self.of.get(&origin).map_or(0, BTreeSet::len)
     }
 
-    /// Returns the origin with the most connections, and of several that with the oldest.
+    /// Returns the origin with the most connections, and of several that with the one to be closed
+    /// first.
     fn most_crowded(&self) -> Option<Origin> {
-        let rank = |numbers: &BTreeSet<u64>| (numbers.len(), std::cmp::Reverse(numbers.first().copied()));
+        let rank = |numbers: &BTreeSet<(Reached, u64)>| (numbers.len(), Reverse(numbers.first().copied()));
         self.of.iter().max_by_key(|(_, numbers)| rank(numbers)).map(|(origin, _)| *origin)
     }
 }
@@ -146,6 +173,29 @@ mod tests {
         assert_eq!(set.expire(now + TIME), [0]);
         assert_eq!(set.expire(now + TIME + 2 * second), [1, 2]);
         assert_eq!((set.len(), set.deadline(), set.of.len()), (0, None, 0));
+    }
+
+    #[test]
+    fn who_has_got_farther_stays_longer() {
+        let now = Instant::now();
+        let mut set = Handshakes::new(10, 3, TIME);
+        for number in 0..3 {
+            let _ = set.insert(number, origin(1), now, number);
+        }
+        set.set_reached(0, Reached::Client);
+        set.set_reached(1, Reached::Begun);
+        // Those that send nothing make room for each other.
+        assert_eq!(set.insert(3, origin(1), now, 3), Some(2));
+        assert_eq!(set.insert(4, origin(1), now, 4), Some(3));
+        set.set_reached(4, Reached::Begun);
+        assert_eq!(set.insert(5, origin(1), now, 5), Some(1));
+        // One that was refused is of no use any more.
+        set.set_reached(0, Reached::Nothing);
+        assert_eq!(set.insert(6, origin(1), now, 6), Some(0));
+        for number in [4, 5, 6] {
+            assert_eq!(set.remove(number), Some(number));
+        }
+        assert!(set.of.is_empty() && set.all.is_empty());
     }
 
     /// One origin that connects again and again cannot remove another's connection.

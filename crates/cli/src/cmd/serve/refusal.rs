@@ -31,8 +31,18 @@ impl Load {
     }
 }
 
+const BUSY: &str = "it is busy";
+
 fn busy() -> Failure {
-    Failure::new(Exit::PeerLost, "it is busy")
+    Failure::new(Exit::PeerLost, BUSY)
+}
+
+/// Returns the line of the log for a refusal.
+pub(super) fn logged(failure: &Failure) -> String {
+    match &failure.cause {
+        Some(cause) if failure.error == BUSY => format!("refused, {cause}"),
+        _ => format!("refused: {}", failure.sentence()),
+    }
 }
 
 /// The server serves one client, and has it.

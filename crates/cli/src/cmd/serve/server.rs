@@ -21,7 +21,7 @@ use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepid
 use super::agents::{Agents, REAP_EVERY};
 use super::budget::Budget;
 use super::connection::{Connection, Progress, message};
-use super::handshakes::Handshakes;
+use super::handshakes::{Handshakes, Reached};
 use super::journal::Journal;
 use super::origin::Origin;
 use super::queue::{Group, Key, Queue};
@@ -364,7 +364,7 @@ impl Server {
     /// Reads from a connection.
     fn advance(&mut self, number: u64) {
         let Some(connection) = self.handshakes.get_mut(number) else {
-            // A client that waits sends nothing: it has left.
+            // A client that waits sends nothing: it has left, or is none.
             if let Some(waiting) = self.queue.remove(number) {
                 self.journal.tell(waiting.connection.client, "the client left the queue");
                 self.is_dirty = true;
@@ -372,12 +372,16 @@ impl Server {
             return;
         };
         match connection.advance(&self.welcome, &self.security.choice) {
-            Progress::Pending => {}
+            Progress::Pending => {
+                let reached = connection.reached();
+                self.handshakes.set_reached(number, reached);
+            }
             Progress::Order(order) => self.ordered(number, order),
             Progress::Left => drop(self.handshakes.remove(number)),
             Progress::Failed(Some(failure)) => {
                 connection.dismiss(&failure);
                 let client = connection.client;
+                self.handshakes.set_reached(number, Reached::Nothing);
                 self.journal.tell(client, &failure.sentence());
             }
             Progress::Failed(None) => drop(self.handshakes.remove(number)),
@@ -398,13 +402,14 @@ impl Server {
         let Some(mut connection) = self.handshakes.remove(number) else { return };
         let (ahead, now) = (self.queue.len(), Instant::now());
         let notice = Notice::Waiting { ahead, served: self.agents.count() };
-        // From now on only its end is an event.
+        // A client that waits sends nothing. Whatever comes now ends its wait, and does not fill the
+        // buffers of the kernel.
         let source = Source::Connection(number);
         let watched = epoll::modify(
             &self.epoll,
             connection.stream(),
             source.data(),
-            EventFlags::RDHUP | EventFlags::ONESHOT,
+            EventFlags::IN | EventFlags::RDHUP | EventFlags::ONESHOT,
         );
         if connection.notify(&notice).is_err() || watched.is_err() {
             return self.journal.tell(client, "the client left after its order");
@@ -467,14 +472,14 @@ impl Server {
         let Some(connection) = self.handshakes.get_mut(number) else { return };
         connection.refuse(failure);
         let client = connection.client;
-        self.journal.tell(client, &format!("refused, {}", failure.cause.as_ref().unwrap_or(&failure.error)));
+        self.handshakes.set_reached(number, Reached::Nothing);
+        self.journal.tell(client, &refusal::logged(failure));
     }
 
     fn refuse_group(&mut self, group: Group<Waiting>, failure: &Failure) {
         for (_, mut waiting) in group.members {
             waiting.connection.refuse(failure);
-            let cause = failure.cause.as_ref().unwrap_or(&failure.error);
-            self.journal.tell(waiting.connection.client, &format!("refused, {cause}"));
+            self.journal.tell(waiting.connection.client, &refusal::logged(failure));
         }
     }
 
