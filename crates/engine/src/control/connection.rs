@@ -31,6 +31,8 @@ pub(super) struct Connection {
     outgoing: Vec<u8>,
     /// The number of bytes of `outgoing` that were written.
     written: usize,
+    /// The unwritten bytes as they are [counted](Self::count) with those of other connections.
+    counted: usize,
     /// The error of a failed write. Nothing more can be written. Data that the peer sent before can
     /// still be read.
     write_failed: Option<Errno>,
@@ -111,6 +113,7 @@ impl Connection {
             is_accepted: false,
             outgoing,
             written: 0,
+            counted: 0,
             write_failed: None,
             decoder: Decoder::new(),
             fed: 0,
@@ -228,6 +231,18 @@ impl Connection {
 
     pub(super) fn unwritten(&self) -> usize {
         self.outgoing.len() - self.written
+    }
+
+    /// Updates a sum of unwritten bytes, to which this connection contributes.
+    pub(super) fn count(&mut self, sum: &mut usize) {
+        let unwritten = self.unwritten();
+        *sum = *sum + unwritten - self.counted;
+        self.counted = unwritten;
+    }
+
+    /// Removes the contribution to a sum of unwritten bytes.
+    pub(super) fn discount(&mut self, sum: &mut usize) {
+        *sum -= std::mem::take(&mut self.counted);
     }
 
     pub(super) fn has_failed_writing(&self) -> bool {
