@@ -54,7 +54,9 @@ impl Default for ControlBudgets {
             peers_per_address: 1024,
             handshakes: 512,
             handshakes_per_address: 128,
-            frames_per_second: 200_000,
+            // An honest peer sends up to one frame for each message that it receives, and less if
+            // several come at once. No card has this many round trips.
+            frames_per_second: 500_000,
             bytes_per_second: 64 << 20,
             queued_bytes: 256 << 20,
         }
@@ -108,10 +110,10 @@ impl Budgets {
     }
 
     /// Sets how many frames a second this engine reads from one control connection, and how many at
-    /// once after a pause: at least 1. The default is 200,000. A peer that sends more is slowed
+    /// once after a pause: at least 1. The default is 500,000. A peer that sends more is slowed
     /// down, and is not lost for that.
     ///
-    /// A message that the program receives costs a frame or two of the receiver. Pages cost none.
+    /// A message costs up to one frame of its receiver. Pages cost none.
     pub fn frames_per_second(mut self, count: u32) -> Self {
         self.control.frames_per_second = count;
         self

@@ -44,6 +44,8 @@ pub(super) struct Connection {
     pub(super) rates: Rates,
     /// The connection is not read before, because it has used up its tokens.
     pub(super) paused_until: Option<Instant>,
+    /// Whether the connection is in the list of connections to be written to.
+    pub(super) is_unflushed: bool,
     /// Whether the connection is in the list of unread connections, which are served without the
     /// poller.
     pub(super) is_in_unread: bool,
@@ -120,6 +122,7 @@ impl Connection {
             interest: Interest::READING,
             rates,
             paused_until: None,
+            is_unflushed: false,
             is_in_unread: false,
         }
     }
@@ -360,12 +363,12 @@ impl Connection {
         Ok(frame)
     }
 
-    /// Reads and discards data. Returns whether there may be more.
-    pub(super) fn discard(&mut self, scratch: &mut [u8]) -> bool {
+    /// Reads and discards data. Returns the number of bytes; `None` at the end.
+    pub(super) fn discard(&mut self, scratch: &mut [u8]) -> Option<usize> {
         match rustix::net::recv(&self.stream, &mut *scratch, RecvFlags::empty()) {
-            Ok((len, _)) => len > 0,
-            Err(Errno::INTR | Errno::AGAIN) => true,
-            Err(_) => false,
+            Ok((len, _)) => Some(len).filter(|len| *len > 0),
+            Err(Errno::INTR | Errno::AGAIN) => Some(0),
+            Err(_) => None,
         }
     }
 

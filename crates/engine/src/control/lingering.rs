@@ -92,9 +92,10 @@ impl LingeringCloses {
         }
     }
 
-    /// Writes and discards as much as possible without waiting, once.
-    pub(super) fn serve(&mut self, id: ConnectionId, scratch: &mut [u8], poller: &Poller) {
-        let Some(Lingering { connection, until }) = self.connections.get_mut(&id) else { return };
+    /// Writes and discards as much as possible without waiting, once. Returns how many bytes it has
+    /// discarded.
+    pub(super) fn serve(&mut self, id: ConnectionId, scratch: &mut [u8], poller: &Poller) -> usize {
+        let Some(Lingering { connection, until }) = self.connections.get_mut(&id) else { return 0 };
         let unwritten = connection.unwritten();
         connection.flush();
         connection.count(&mut self.unwritten);
@@ -103,9 +104,11 @@ impl LingeringCloses {
             *until = Instant::now() + LINGER;
         }
         go_on(id, connection, poller);
-        if connection.has_failed_writing() || !connection.discard(scratch) {
+        let discarded = connection.discard(scratch).filter(|_| !connection.has_failed_writing());
+        if discarded.is_none() {
             self.remove(id);
         }
+        discarded.unwrap_or(0)
     }
 
     /// Returns the unwritten bytes of all connections.

@@ -71,6 +71,9 @@ use rates::Rates;
 /// while a peer is busy for a moment.
 const QUEUED_MAX: usize = 16 << 20;
 
+/// Bytes of frames that are collected for one write at most.
+const UNFLUSHED_MAX: usize = 64 << 10;
+
 /// Frames that one poll delivers at most, so that the leader also serves the rails.
 const FRAMES_MAX: usize = 256;
 
@@ -138,6 +141,8 @@ pub(crate) struct Control {
     pending_events: VecDeque<ControlEvent>,
     /// Connections with more frames than their turn had room for, or whose write has failed.
     unread: VecDeque<ConnectionId>,
+    /// Connections with frames that were not written yet, and that do not wait for the poller.
+    unflushed: Vec<ConnectionId>,
     scratch: Box<[u8]>,
 }
 
@@ -168,6 +173,7 @@ impl Control {
             tls: None,
             pending_events: VecDeque::new(),
             unread: VecDeque::new(),
+            unflushed: Vec::new(),
             scratch: vec![0; FRAME_MAX].into_boxed_slice(),
         })
     }
@@ -240,25 +246,51 @@ impl Control {
         Ok(id)
     }
 
-    /// Sends a frame: at once as far as the socket takes it, and the rest later. Does nothing for a
-    /// connection that has ended, because its end is reported.
+    /// Sends a frame. It is written with the next [`flush`](Self::flush) or poll, as far as the socket
+    /// takes it, and the rest later. Does nothing for a connection that has ended, because its end is
+    /// reported.
     ///
     /// A connection whose peer reads nothing until more than 16 MiB are queued is closed, which the
     /// next poll reports. So is the connection with the most bytes if too many are queued for all.
     pub(crate) fn send(&mut self, id: ConnectionId, frame: &Frame) -> Result<(), WireError> {
         let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
-        let had_waiting = connection.unwritten() > 0;
-        connection.push(frame)?;
         // If data waits already, the poller reports when there is room.
-        if !had_waiting {
-            connection.flush();
+        let is_waiting = connection.unwritten() > 0 && !connection.is_unflushed;
+        connection.push(frame)?;
+        if is_waiting {
+            if connection.unwritten() > QUEUED_MAX {
+                self.end_unread(id, QueueLimit::OfOne);
+            }
+            self.settle(id);
+            self.end_excess();
+        } else {
+            let is_much = connection.unwritten() > UNFLUSHED_MAX;
+            if !std::mem::replace(&mut connection.is_unflushed, true) {
+                self.unflushed.push(id);
+            }
+            if is_much {
+                self.flush_one(id);
+            }
         }
-        if connection.unwritten() > QUEUED_MAX {
-            self.end_unread(id, QueueLimit::OfOne);
-        }
-        self.settle(id);
-        self.end_excess();
         Ok(())
+    }
+
+    /// Writes the frames that were sent since the last call: one call to the kernel for each
+    /// connection, however many frames a peer has caused.
+    pub(crate) fn flush(&mut self) {
+        while let Some(id) = self.unflushed.pop() {
+            self.flush_one(id);
+        }
+    }
+
+    fn flush_one(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connections.get_mut(&id)
+            && std::mem::take(&mut connection.is_unflushed)
+        {
+            connection.flush();
+            self.settle(id);
+            self.end_excess();
+        }
     }
 
     /// Closes the connections with the most unwritten bytes while there are too many in all. Finding
@@ -351,6 +383,7 @@ impl Control {
             told += 1;
             sink(event);
         };
+        self.flush();
         self.do_what_is_due(now);
         while let Some(event) = self.pending_events.pop_front() {
             sink(event);
@@ -382,6 +415,7 @@ impl Control {
     /// arrived since the last sleep, or the timeout is over. Returns whether a watched descriptor
     /// was readable. The kernel may round the timeout to whole milliseconds.
     pub(crate) fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+        self.flush();
         if !self.pending_events.is_empty() || !self.unread.is_empty() || self.poller.has_next() {
             return Ok(false);
         }
@@ -424,8 +458,9 @@ impl Control {
         } else if let Some(listener) = self.listeners.iter().position(|it| it.token() == ready.token) {
             self.accept(listener, now, sink);
         } else {
-            self.lingering.serve(id, &mut self.scratch, &self.poller);
-            self.refused.serve(id, &mut self.scratch, &self.poller);
+            let bytes = self.lingering.serve(id, &mut self.scratch, &self.poller)
+                + self.refused.serve(id, &mut self.scratch, &self.poller);
+            *room = room.saturating_sub(bytes / BYTES_PER_FRAME);
         }
     }
 
