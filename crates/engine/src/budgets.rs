@@ -32,6 +32,9 @@ pub struct Budgets {
 /// longest frame arrives.
 const BYTES_PER_SECOND_MIN: u64 = 2 * FRAME_MAX as u64;
 
+/// The minimum of [`Budgets::queued_bytes`]: what an engine sends while peers are busy for a moment.
+const QUEUED_BYTES_MIN: u64 = 1 << 20;
+
 /// Budgets of control connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ControlBudgets {
@@ -41,6 +44,7 @@ pub(crate) struct ControlBudgets {
     pub(crate) handshakes_per_address: u32,
     pub(crate) frames_per_second: u32,
     pub(crate) bytes_per_second: u64,
+    pub(crate) queued_bytes: u64,
 }
 
 impl Default for ControlBudgets {
@@ -50,8 +54,11 @@ impl Default for ControlBudgets {
             peers_per_address: 1024,
             handshakes: 512,
             handshakes_per_address: 128,
-            frames_per_second: 200_000,
+            // An honest peer sends up to one frame for each message that it receives, and less if
+            // several come at once. No card has this many round trips.
+            frames_per_second: 500_000,
             bytes_per_second: 64 << 20,
+            queued_bytes: 256 << 20,
         }
     }
 }
@@ -103,10 +110,10 @@ impl Budgets {
     }
 
     /// Sets how many frames a second this engine reads from one control connection, and how many at
-    /// once after a pause: at least 1. The default is 200,000. A peer that sends more is slowed
+    /// once after a pause: at least 1. The default is 500,000. A peer that sends more is slowed
     /// down, and is not lost for that.
     ///
-    /// A message that the program receives costs a frame or two of the receiver. Pages cost none.
+    /// A message costs up to one frame of its receiver. Pages cost none.
     pub fn frames_per_second(mut self, count: u32) -> Self {
         self.control.frames_per_second = count;
         self
@@ -117,6 +124,14 @@ impl Budgets {
     /// down, and is not lost for that.
     pub fn bytes_per_second(mut self, count: u64) -> Self {
         self.control.bytes_per_second = count;
+        self
+    }
+
+    /// Sets how many bytes may be queued for peers that do not read, over all control connections:
+    /// at least 1 MiB. The default is 256 MiB. Beyond it, the connection with the most bytes is
+    /// closed, and its peer is lost. One connection may have at most 16 MiB.
+    pub fn queued_bytes(mut self, count: u64) -> Self {
+        self.control.queued_bytes = count;
         self
     }
 
@@ -163,6 +178,9 @@ impl Budgets {
         }
         if control.bytes_per_second < BYTES_PER_SECOND_MIN {
             return Err(Error::setting("budgets", "`Budgets::bytes_per_second` is less than 128 KiB"));
+        }
+        if control.queued_bytes < QUEUED_BYTES_MIN {
+            return Err(Error::setting("budgets", "`Budgets::queued_bytes` is less than 1 MiB"));
         }
         Ok(())
     }

@@ -346,6 +346,7 @@ impl Driver {
                 }
             }
         }
+        self.control.flush();
         while let Some(event) = self.machine.poll_event() {
             let arrival = Arrival::of(&event);
             self.delivery.deliver(event, &mut self.carrier, &mut self.wakers);

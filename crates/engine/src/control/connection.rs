@@ -31,6 +31,8 @@ pub(super) struct Connection {
     outgoing: Vec<u8>,
     /// The number of bytes of `outgoing` that were written.
     written: usize,
+    /// The unwritten bytes as they are [counted](Self::count) with those of other connections.
+    counted: usize,
     /// The error of a failed write. Nothing more can be written. Data that the peer sent before can
     /// still be read.
     write_failed: Option<Errno>,
@@ -42,6 +44,8 @@ pub(super) struct Connection {
     pub(super) rates: Rates,
     /// The connection is not read before, because it has used up its tokens.
     pub(super) paused_until: Option<Instant>,
+    /// Whether the connection is in the list of connections to be written to.
+    pub(super) is_unflushed: bool,
     /// Whether the connection is in the list of unread connections, which are served without the
     /// poller.
     pub(super) is_in_unread: bool,
@@ -111,12 +115,14 @@ impl Connection {
             is_accepted: false,
             outgoing,
             written: 0,
+            counted: 0,
             write_failed: None,
             decoder: Decoder::new(),
             fed: 0,
             interest: Interest::READING,
             rates,
             paused_until: None,
+            is_unflushed: false,
             is_in_unread: false,
         }
     }
@@ -228,6 +234,18 @@ impl Connection {
 
     pub(super) fn unwritten(&self) -> usize {
         self.outgoing.len() - self.written
+    }
+
+    /// Updates a sum of unwritten bytes, to which this connection contributes.
+    pub(super) fn count(&mut self, sum: &mut usize) {
+        let unwritten = self.unwritten();
+        *sum = *sum + unwritten - self.counted;
+        self.counted = unwritten;
+    }
+
+    /// Removes the contribution to a sum of unwritten bytes.
+    pub(super) fn discount(&mut self, sum: &mut usize) {
+        *sum -= std::mem::take(&mut self.counted);
     }
 
     pub(super) fn has_failed_writing(&self) -> bool {
@@ -347,12 +365,12 @@ impl Connection {
         Ok(frame)
     }
 
-    /// Reads and discards data. Returns whether there may be more.
-    pub(super) fn discard(&mut self, scratch: &mut [u8]) -> bool {
+    /// Reads and discards data. Returns the number of bytes; `None` at the end.
+    pub(super) fn discard(&mut self, scratch: &mut [u8]) -> Option<usize> {
         match rustix::net::recv(&self.stream, &mut *scratch, RecvFlags::empty()) {
-            Ok((len, _)) => len > 0,
-            Err(Errno::INTR | Errno::AGAIN) => true,
-            Err(_) => false,
+            Ok((len, _)) => Some(len).filter(|len| *len > 0),
+            Err(Errno::INTR | Errno::AGAIN) => Some(0),
+            Err(_) => None,
         }
     }
 

@@ -5,6 +5,10 @@ use std::time::{Duration, Instant};
 /// The interval of reports about one budget. Strangers can exceed it thousands of times a second.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
+/// The fix when descriptors have run out.
+pub(super) const MORE_FILES: &str =
+    "raise the limit of open files (`ulimit -n`): each peer needs at least one";
+
 /// A budget that a newcomer exceeds, with its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Exceeded {
@@ -19,6 +23,8 @@ pub(crate) enum Exceeded {
          `Budgets::handshakes_per_address` allows"
     )]
     HandshakesPerAddress(u32),
+    #[error("no descriptor is left for it: too many open files")]
+    Descriptors,
 }
 
 impl Exceeded {
@@ -37,6 +43,7 @@ impl Exceeded {
                 "check which program of that host connects and does not introduce itself; raise \
                  `Budgets::handshakes_per_address` if it is an engine"
             }
+            Self::Descriptors => MORE_FILES,
         }
     }
 
@@ -46,6 +53,7 @@ impl Exceeded {
             Self::PeersPerAddress(_) => 1,
             Self::Handshakes(_) => 2,
             Self::HandshakesPerAddress(_) => 3,
+            Self::Descriptors => 4,
         }
     }
 }
@@ -53,7 +61,7 @@ impl Exceeded {
 /// Selects which refusals are reported: for each budget, one in [`REPORT_INTERVAL`].
 #[derive(Debug, Default)]
 pub(super) struct Reports {
-    reported_at: [Option<Instant>; 4],
+    reported_at: [Option<Instant>; 5],
 }
 
 impl Reports {
@@ -80,6 +88,7 @@ mod tests {
             Exceeded::PeersPerAddress(2),
             Exceeded::Handshakes(3),
             Exceeded::HandshakesPerAddress(4),
+            Exceeded::Descriptors,
         ];
         for exceeded in all {
             assert!(reports.is_due(exceeded, now));

@@ -18,8 +18,8 @@ use super::ConnectionId;
 use super::exceeded::Exceeded;
 use crate::budgets::ControlBudgets;
 
-/// The age from which a handshake counts for the limit of its address. Hundreds of honest handshakes
-/// from one busy host take less.
+/// The age from which a handshake counts for the limit of its address, and can be ended to free its
+/// descriptor. Hundreds of honest handshakes from one busy host take less.
 pub(super) const GRACE: Duration = Duration::from_millis(100);
 
 /// Connections in their handshake.
@@ -81,7 +81,7 @@ impl Handshakes {
         let oldest_of_same = same.first().copied().filter(|_| same.len() > 1);
         if same.len() > self.per_address_max as usize
             && let Some(oldest) = oldest_of_same
-            && self.all.get(&oldest).is_some_and(|it| now.saturating_duration_since(it.begun) >= GRACE)
+            && self.has_had_time(oldest, now)
         {
             return Some((oldest, Exceeded::HandshakesPerAddress(self.per_address_max)));
         }
@@ -90,6 +90,15 @@ impl Handshakes {
             return Some((oldest, Exceeded::Handshakes(self.max)));
         }
         None
+    }
+
+    /// Returns the oldest accepted connection, unless it has just begun.
+    pub(super) fn oldest(&self, now: Instant) -> Option<ConnectionId> {
+        self.accepted.first().copied().filter(|id| self.has_had_time(*id, now))
+    }
+
+    fn has_had_time(&self, id: ConnectionId, now: Instant) -> bool {
+        self.all.get(&id).is_some_and(|it| now.saturating_duration_since(it.begun) >= GRACE)
     }
 
     fn add(&mut self, id: ConnectionId, address: Option<IpAddr>, timeout: Duration, now: Instant) {

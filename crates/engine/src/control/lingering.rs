@@ -21,6 +21,8 @@ const LINGER: Duration = Duration::from_secs(2);
 pub(super) struct LingeringCloses {
     /// The limit of connections.
     max: usize,
+    /// The unwritten bytes of all connections.
+    unwritten: usize,
     connections: IdMap<ConnectionId, Lingering>,
     /// Deadlines in order. Some connections are gone already, but the first one is not.
     order: VecDeque<(Instant, ConnectionId)>,
@@ -36,7 +38,7 @@ struct Lingering {
 impl LingeringCloses {
     /// Creates a list for at most `max` connections. One beyond closes the oldest.
     pub(super) fn new(max: usize) -> Self {
-        Self { max, connections: IdMap::default(), order: VecDeque::new() }
+        Self { max, unwritten: 0, connections: IdMap::default(), order: VecDeque::new() }
     }
 
     pub(super) fn add(&mut self, id: ConnectionId, mut connection: Connection, poller: &Poller) {
@@ -47,6 +49,7 @@ impl LingeringCloses {
             return;
         }
         go_on(id, &mut connection, poller);
+        connection.count(&mut self.unwritten);
         let until = Instant::now() + LINGER;
         self.connections.insert(id, Lingering { connection, until });
         self.order.push_back((until, id));
@@ -89,23 +92,40 @@ impl LingeringCloses {
         }
     }
 
-    /// Writes and discards as much as possible without waiting, once.
-    pub(super) fn serve(&mut self, id: ConnectionId, scratch: &mut [u8], poller: &Poller) {
-        let Some(Lingering { connection, until }) = self.connections.get_mut(&id) else { return };
+    /// Writes and discards as much as possible without waiting, once. Returns how many bytes it has
+    /// discarded.
+    pub(super) fn serve(&mut self, id: ConnectionId, scratch: &mut [u8], poller: &Poller) -> usize {
+        let Some(Lingering { connection, until }) = self.connections.get_mut(&id) else { return 0 };
         let unwritten = connection.unwritten();
         connection.flush();
+        connection.count(&mut self.unwritten);
         // A peer that keeps reading gets more time.
         if connection.unwritten() < unwritten {
             *until = Instant::now() + LINGER;
         }
         go_on(id, connection, poller);
-        if connection.has_failed_writing() || !connection.discard(scratch) {
+        let discarded = connection.discard(scratch).filter(|_| !connection.has_failed_writing());
+        if discarded.is_none() {
             self.remove(id);
         }
+        discarded.unwrap_or(0)
     }
 
-    fn remove(&mut self, id: ConnectionId) {
-        self.connections.remove(&id);
+    /// Returns the unwritten bytes of all connections.
+    pub(super) fn unwritten(&self) -> usize {
+        self.unwritten
+    }
+
+    /// Returns the connection with the most unwritten bytes, and their number. It takes linear time.
+    pub(super) fn largest(&self) -> Option<(usize, ConnectionId)> {
+        self.connections.iter().map(|(id, left)| (left.connection.unwritten(), *id)).max()
+    }
+
+    /// Closes a connection.
+    pub(super) fn remove(&mut self, id: ConnectionId) {
+        if let Some(mut left) = self.connections.remove(&id) {
+            left.connection.discount(&mut self.unwritten);
+        }
         while let Some((_, first)) = self.order.front()
             && !self.connections.contains_key(first)
         {

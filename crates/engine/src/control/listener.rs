@@ -1,26 +1,25 @@
 //! A listening socket.
 //!
-//! When descriptors or memory have run out, it stops accepting for a while, and reports this once.
+//! When descriptors have run out, newcomers are refused with the help of a spare descriptor. When
+//! memory has run out, it stops accepting for a while. Either is reported once.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use rustix::event::EventfdFlags;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
 
 use super::ControlEvent;
+use super::exceeded::MORE_FILES;
 use super::poller::{Interest, Poller, Token};
-use super::reason::{MORE_FILES, words};
+use super::reason::words;
 
 /// Connections that wait to be accepted: all peers of a large job may connect at the same moment.
 /// The kernel may limit it further.
 const BACKLOG: i32 = 4096;
-
-/// Connections that one call accepts at most. Other sockets are served too, those in their handshake
-/// above all: otherwise strangers could hold up peers.
-const ACCEPTED_MAX: usize = 16;
 
 /// Pause before accepting is tried again. Trying continuously would occupy a core for nothing.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -35,12 +34,31 @@ pub(super) struct Listener {
     is_trouble_told: bool,
 }
 
-/// The result of [`Listener::accept`].
-#[derive(Default)]
-pub(super) struct Accepted {
-    pub(super) streams: Vec<(TcpStream, SocketAddr)>,
-    /// The reason why further connections were not accepted, if it was not reported yet.
-    pub(super) trouble: Option<ControlEvent>,
+/// A descriptor that is kept for the moment at which no other is left.
+#[derive(Debug)]
+pub(super) struct Spare(Option<OwnedFd>);
+
+impl Spare {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self(Some(Self::open()?)))
+    }
+
+    /// Any descriptor will do.
+    fn open() -> io::Result<OwnedFd> {
+        Ok(rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?)
+    }
+
+    /// Makes its place free. Returns whether it had one: another thread may have taken it.
+    pub(super) fn give_up(&mut self) -> bool {
+        self.0.take().is_some()
+    }
+
+    /// Takes a place again, if it has none.
+    pub(super) fn restore(&mut self) {
+        if self.0.is_none() {
+            self.0 = Self::open().ok();
+        }
+    }
 }
 
 impl Listener {
@@ -84,10 +102,9 @@ impl Listener {
         }
     }
 
-    /// Accepts waiting connections, at most [`ACCEPTED_MAX`].
-    pub(super) fn accept(&mut self, poller: &Poller) -> Accepted {
-        let mut accepted = Accepted::default();
-        while accepted.streams.len() < ACCEPTED_MAX {
+    /// Accepts a connection, if one waits.
+    pub(super) fn accept(&self) -> Result<Option<(TcpStream, SocketAddr)>, Errno> {
+        loop {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match rustix::net::acceptfrom_with(&self.socket, flags) {
                 Ok((stream, peer)) => {
@@ -96,25 +113,32 @@ impl Listener {
                     let Some(peer) = peer.and_then(|peer| SocketAddr::try_from(peer).ok()) else { continue };
                     // If this fails, frames are delayed, with no other effect.
                     let _ = stream.set_nodelay(true);
-                    accepted.streams.push((stream, peer));
+                    return Ok(Some((stream, peer)));
                 }
-                Err(Errno::AGAIN) => break,
+                Err(Errno::AGAIN) => return Ok(None),
                 Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
-                    accepted.trouble = self.pause(errno, poller);
-                    return accepted;
+                    return Err(errno);
                 }
                 // The peer has closed the connection, or a firewall has refused it.
                 Err(_) => {}
             }
         }
-        self.is_trouble_told &= accepted.streams.is_empty();
-        accepted
     }
 
-    fn pause(&mut self, errno: Errno, poller: &Poller) -> Option<ControlEvent> {
+    /// Notes that connections are accepted again.
+    pub(super) fn is_fine(&mut self) {
+        self.is_trouble_told = false;
+    }
+
+    /// Stops accepting for a while.
+    pub(super) fn pause(&mut self, now: Instant, poller: &Poller) {
         if poller.remove(&self.socket).is_ok() {
-            self.paused_until = Some(Instant::now() + PAUSE);
+            self.paused_until = Some(now + PAUSE);
         }
+    }
+
+    /// Returns an event about connections that are not accepted, once.
+    pub(super) fn trouble(&mut self, errno: Errno) -> Option<ControlEvent> {
         let fix = match errno {
             Errno::MFILE | Errno::NFILE => MORE_FILES,
             _ => "free memory on this host",
@@ -122,4 +146,14 @@ impl Listener {
         let event = ControlEvent::CannotAccept { local: self.local, cause: words(errno), fix };
         (!std::mem::replace(&mut self.is_trouble_told, true)).then_some(event)
     }
+}
+
+/// Sends a refusal to a newcomer, and closes the connection. All of this is tried once: the buffer of
+/// a new socket has room.
+pub(super) fn refuse(stream: TcpStream, refusal: &[u8]) {
+    let _ = rustix::net::send(&stream, refusal, SendFlags::NOSIGNAL);
+    let _ = rustix::net::shutdown(&stream, Shutdown::Write);
+    // Unread bytes would make the close a reset, which may overtake the refusal.
+    let _ = rustix::net::recv(&stream, &mut [0; 1024], RecvFlags::empty());
+    drop(stream);
 }

@@ -39,12 +39,13 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use farreach_proto::machine::IdMap;
-use farreach_proto::wire::{FRAME_MAX, Frame, WireError};
+use farreach_proto::wire::{self, FRAME_MAX, Frame, WireError};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 pub(crate) use event::{ConnectionId, ControlEvent};
 pub(crate) use reason::CloseReason;
+use reason::QueueLimit;
 pub(crate) use record_layer::RecordLayer;
 #[cfg(feature = "tls")]
 pub(crate) use session::Session;
@@ -60,13 +61,16 @@ use exceeded::{Exceeded, Reports};
 use frame_reader::FrameReader;
 use handshakes::Handshakes;
 use lingering::LingeringCloses;
-use listener::Listener;
+use listener::{Listener, Spare};
 use poller::{Interest, Poller, Ready, Token};
 use rates::Rates;
 
 /// Bytes that may be queued for a peer that does not read. This is many times what an engine sends
 /// while a peer is busy for a moment.
 const QUEUED_MAX: usize = 16 << 20;
+
+/// Bytes of frames that are collected for one write at most.
+const UNFLUSHED_MAX: usize = 64 << 10;
 
 /// Frames that one poll delivers at most, so that the leader also serves the rails.
 const FRAMES_MAX: usize = 256;
@@ -97,6 +101,10 @@ const BYTES_PER_FRAME: usize = 2048;
 /// A read in a TLS handshake counts as this many frames of [`FRAMES_MAX`]: signatures take long.
 const FRAMES_PER_TLS_HANDSHAKE: usize = 32;
 
+/// Connections that one poll accepts at most. Other sockets are served too, those in their handshake
+/// above all: otherwise strangers could hold up peers.
+const ACCEPTED_MAX: usize = 16;
+
 const WAKEUP: Token = Token(0);
 const WATCHED: Token = Token(1);
 const FIRST_FREE: u64 = 2;
@@ -108,6 +116,9 @@ pub(crate) struct Control {
     wakeup: Wakeup,
     next_token: u64,
     listeners: Vec<Listener>,
+    spare: Spare,
+    /// The bytes for a newcomer for which no descriptor is left.
+    refusal: Vec<u8>,
     connections: IdMap<ConnectionId, Connection>,
     lingering: LingeringCloses,
     /// Connections that are refused. Strangers have no part of the room for those that peers close.
@@ -118,6 +129,8 @@ pub(crate) struct Control {
     budgets: ControlBudgets,
     /// Connections that are not read before a time, because they have used up their tokens.
     paused: BTreeSet<(Instant, ConnectionId)>,
+    /// The unwritten bytes of all connections, without closed ones.
+    unwritten: usize,
     /// Handshake timeouts of accepted connections, and of those that this side has made or adopted.
     handshake_timeouts: (Duration, Duration),
     #[cfg(feature = "tls")]
@@ -126,6 +139,8 @@ pub(crate) struct Control {
     pending_events: VecDeque<ControlEvent>,
     /// Connections with more frames than their turn had room for, or whose write has failed.
     unread: VecDeque<ConnectionId>,
+    /// Connections with frames that were not written yet, and that do not wait for the poller.
+    unflushed: Vec<ConnectionId>,
     scratch: Box<[u8]>,
 }
 
@@ -140,6 +155,8 @@ impl Control {
             wakeup,
             next_token: FIRST_FREE,
             listeners: Vec::new(),
+            spare: Spare::new()?,
+            refusal: refusal(),
             connections: IdMap::default(),
             lingering: LingeringCloses::new(LINGERING_MAX),
             refused: LingeringCloses::new(REFUSED_MAX),
@@ -148,11 +165,13 @@ impl Control {
             reports: Reports::default(),
             budgets: *budgets,
             paused: BTreeSet::new(),
+            unwritten: 0,
             handshake_timeouts: (ACCEPT_HANDSHAKE_TIMEOUT, CONNECT_HANDSHAKE_TIMEOUT),
             #[cfg(feature = "tls")]
             tls: None,
             pending_events: VecDeque::new(),
             unread: VecDeque::new(),
+            unflushed: Vec::new(),
             scratch: vec![0; FRAME_MAX].into_boxed_slice(),
         })
     }
@@ -171,6 +190,7 @@ impl Control {
     #[cfg(feature = "tls")]
     pub(crate) fn accept_over_tls(&mut self, tls: crate::Tls) {
         self.tls = Some(tls);
+        self.refusal = session::refusal();
     }
 
     /// Listens on this address. Returns the address with the assigned port, if the port was 0.
@@ -224,26 +244,73 @@ impl Control {
         Ok(id)
     }
 
-    /// Sends a frame: at once as far as the socket takes it, and the rest later. Does nothing for a
-    /// connection that has ended, because its end is reported.
+    /// Sends a frame. It is written with the next [`flush`](Self::flush) or poll, as far as the socket
+    /// takes it, and the rest later. Does nothing for a connection that has ended, because its end is
+    /// reported.
     ///
     /// A connection whose peer reads nothing until more than 16 MiB are queued is closed, which the
-    /// next poll reports.
+    /// next poll reports. So is the connection with the most bytes if too many are queued for all.
     pub(crate) fn send(&mut self, id: ConnectionId, frame: &Frame) -> Result<(), WireError> {
         let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
-        let had_waiting = connection.unwritten() > 0;
-        connection.push(frame)?;
         // If data waits already, the poller reports when there is room.
-        if !had_waiting {
-            connection.flush();
+        let is_waiting = connection.unwritten() > 0 && !connection.is_unflushed;
+        connection.push(frame)?;
+        if is_waiting {
+            if connection.unwritten() > QUEUED_MAX {
+                self.end_unread(id, QueueLimit::OfOne);
+            }
+            self.settle(id);
+            self.end_excess();
+        } else {
+            let is_much = connection.unwritten() > UNFLUSHED_MAX;
+            if !std::mem::replace(&mut connection.is_unflushed, true) {
+                self.unflushed.push(id);
+            }
+            if is_much {
+                self.flush_one(id);
+            }
         }
-        if connection.unwritten() > QUEUED_MAX {
-            let reason = CloseReason::Unread { peer: connection.peer };
-            self.remove(id);
+        Ok(())
+    }
+
+    /// Writes the frames that were sent since the last call: one call to the kernel for each
+    /// connection, however many frames a peer has caused.
+    pub(crate) fn flush(&mut self) {
+        while let Some(id) = self.unflushed.pop() {
+            self.flush_one(id);
+        }
+    }
+
+    fn flush_one(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connections.get_mut(&id)
+            && std::mem::take(&mut connection.is_unflushed)
+        {
+            connection.flush();
+            self.settle(id);
+            self.end_excess();
+        }
+    }
+
+    /// Closes the connections with the most unwritten bytes while there are too many in all. Finding
+    /// one takes linear time, which each connection causes once at most.
+    fn end_excess(&mut self) {
+        let max = self.budgets.queued_bytes;
+        while (self.unwritten + self.lingering.unwritten()) as u64 > max {
+            let open = self.connections.iter().map(|(id, it)| (it.unwritten(), *id)).max();
+            match (open, self.lingering.largest()) {
+                (open, Some(closed)) if Some(closed) > open => self.lingering.remove(closed.1),
+                (Some((_, id)), _) => self.end_unread(id, QueueLimit::OfAll(max)),
+                (None, _) => break,
+            }
+        }
+    }
+
+    /// Ends a connection whose peer does not read.
+    fn end_unread(&mut self, id: ConnectionId, limit: QueueLimit) {
+        if let Some(connection) = self.remove(id) {
+            let reason = CloseReason::Unread { peer: connection.peer, limit };
             self.pending_events.push_back(ControlEvent::Closed(id, reason));
         }
-        self.settle(id);
-        Ok(())
     }
 
     /// Ends a connection. Data sent before is still written in the background, for as long as the
@@ -258,7 +325,8 @@ impl Control {
 
     /// Removes a connection, and everything that is known about it elsewhere.
     fn remove(&mut self, id: ConnectionId) -> Option<Connection> {
-        let connection = self.connections.remove(&id)?;
+        let mut connection = self.connections.remove(&id)?;
+        connection.discount(&mut self.unwritten);
         if connection.is_in_handshake() {
             self.handshakes.end(id);
         }
@@ -313,6 +381,7 @@ impl Control {
             told += 1;
             sink(event);
         };
+        self.flush();
         self.do_what_is_due(now);
         while let Some(event) = self.pending_events.pop_front() {
             sink(event);
@@ -344,6 +413,7 @@ impl Control {
     /// arrived since the last sleep, or the timeout is over. Returns whether a watched descriptor
     /// was readable. The kernel may round the timeout to whole milliseconds.
     pub(crate) fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+        self.flush();
         if !self.pending_events.is_empty() || !self.unread.is_empty() || self.poller.has_next() {
             return Ok(false);
         }
@@ -386,8 +456,9 @@ impl Control {
         } else if let Some(listener) = self.listeners.iter().position(|it| it.token() == ready.token) {
             self.accept(listener, now, sink);
         } else {
-            self.lingering.serve(id, &mut self.scratch, &self.poller);
-            self.refused.serve(id, &mut self.scratch, &self.poller);
+            let bytes = self.lingering.serve(id, &mut self.scratch, &self.poller)
+                + self.refused.serve(id, &mut self.scratch, &self.poller);
+            *room = room.saturating_sub(bytes / BYTES_PER_FRAME);
         }
     }
 
@@ -468,25 +539,73 @@ impl Control {
 
     /// Accepts new connections of a listener.
     fn accept(&mut self, listener: usize, now: Instant, sink: &mut dyn FnMut(ControlEvent)) {
-        let accepted = self.listeners[listener].accept(&self.poller);
-        for (stream, peer) in accepted.streams {
-            let Some(record_layer) = self.record_layer_of_accepted() else { continue };
-            let id = ConnectionId(self.next_token());
-            if self.poller.add(id.token(), &stream, Interest::READING).is_err() {
-                // The kernel has no memory for it. Dropping the stream closes the connection.
-                continue;
-            }
-            let rates = Rates::new(&self.budgets, now);
-            let connection = Connection::accepted(stream, peer, record_layer, rates);
-            let (address, timeout) = (connection.address(), self.handshake_timeouts.0);
-            self.begin(id, connection);
-            self.handshakes.begin_accepted(id, address, timeout, now);
-            while let Some((oldest, exceeded)) = self.handshakes.excess(address, now) {
-                self.evict(oldest, exceeded, now, sink);
+        self.spare.restore();
+        for _ in 0..ACCEPTED_MAX {
+            match self.listeners[listener].accept() {
+                Ok(Some((stream, peer))) => {
+                    self.listeners[listener].is_fine();
+                    self.begin_accepted(stream, peer, now, sink);
+                }
+                Ok(None) => return,
+                // It is returned even if no connection waits.
+                Err(errno @ (Errno::MFILE | Errno::NFILE)) if self.spare.give_up() => {
+                    let accepted = self.listeners[listener].accept();
+                    let is_one = matches!(accepted, Ok(Some(_)));
+                    if let Ok(Some((stream, peer))) = accepted {
+                        self.accept_without_descriptors(listener, errno, (stream, peer), now, sink);
+                    }
+                    self.spare.restore();
+                    if !is_one {
+                        return;
+                    }
+                }
+                Err(errno) => {
+                    let listener = &mut self.listeners[listener];
+                    listener.pause(now, &self.poller);
+                    return listener.trouble(errno).into_iter().for_each(sink);
+                }
             }
         }
-        if let Some(event) = accepted.trouble {
-            sink(event);
+    }
+
+    /// Lets a newcomer have the descriptor of the oldest stranger, or else refuses it.
+    fn accept_without_descriptors(
+        &mut self,
+        listener: usize,
+        errno: Errno,
+        (stream, peer): (TcpStream, SocketAddr),
+        now: Instant,
+        sink: &mut dyn FnMut(ControlEvent),
+    ) {
+        if let Some(oldest) = self.handshakes.oldest(now) {
+            self.evict(oldest, Exceeded::Descriptors, now, sink);
+            return self.begin_accepted(stream, peer, now, sink);
+        }
+        listener::refuse(stream, &self.refusal);
+        self.listeners[listener].trouble(errno).into_iter().for_each(sink);
+    }
+
+    /// Starts serving a connection that the peer has initiated.
+    fn begin_accepted(
+        &mut self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        now: Instant,
+        sink: &mut dyn FnMut(ControlEvent),
+    ) {
+        let Some(record_layer) = self.record_layer_of_accepted() else { return };
+        let id = ConnectionId(self.next_token());
+        if self.poller.add(id.token(), &stream, Interest::READING).is_err() {
+            // The kernel has no memory for it. Dropping the stream closes the connection.
+            return;
+        }
+        let rates = Rates::new(&self.budgets, now);
+        let connection = Connection::accepted(stream, peer, record_layer, rates);
+        let (address, timeout) = (connection.address(), self.handshake_timeouts.0);
+        self.begin(id, connection);
+        self.handshakes.begin_accepted(id, address, timeout, now);
+        while let Some((oldest, exceeded)) = self.handshakes.excess(address, now) {
+            self.evict(oldest, exceeded, now, sink);
         }
     }
 
@@ -520,6 +639,7 @@ impl Control {
         let is_reading = connection.paused_until.is_none();
         let is_writing = connection.is_connecting() || connection.unwritten() > 0;
         connection.watch(id, Interest { is_reading, is_writing }, &self.poller);
+        connection.count(&mut self.unwritten);
         if connection.has_failed_writing() && is_reading {
             self.read_soon(id);
         }
@@ -566,4 +686,12 @@ impl Control {
             }
         }
     }
+}
+
+/// Returns the bytes for a newcomer for which no descriptor is left.
+fn refusal() -> Vec<u8> {
+    let mut bytes = wire::preamble().to_vec();
+    // A frame with a short text is never too long.
+    let _ = wire::encode(&Frame::Refused { reason: Exceeded::Descriptors.to_string() }, &mut bytes);
+    bytes
 }

@@ -7,7 +7,7 @@ use farreach_proto::wire::WireError;
 use rustix::io::Errno;
 
 use super::QUEUED_MAX;
-use super::exceeded::Exceeded;
+use super::exceeded::{Exceeded, MORE_FILES};
 
 /// The reason why a connection has ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -85,14 +85,26 @@ pub(crate) enum CloseReason {
         exceeded: Exceeded,
     },
     /// The peer does not read.
-    #[error(
-        "control connection with {peer}: the peer does not read, and more than {} MiB are queued for it",
-        QUEUED_MAX >> 20
-    )]
+    #[error("control connection with {peer}: the peer does not read, and {limit}")]
     Unread {
         /// The address of the peer.
         peer: SocketAddr,
+        /// The limit of queued bytes.
+        limit: QueueLimit,
     },
+}
+
+/// A limit of the bytes that wait for peers that do not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum QueueLimit {
+    /// The limit of one connection.
+    #[error("more than {} MiB are queued for it", QUEUED_MAX >> 20)]
+    OfOne,
+    /// The limit of all connections.
+    #[error(
+        "more than {0} bytes are queued for all peers, most of them for it: `Budgets::queued_bytes` allows no more"
+    )]
+    OfAll(u64),
 }
 
 impl CloseReason {
@@ -106,7 +118,7 @@ impl CloseReason {
             | Self::TlsNotHere { peer }
             | Self::HandshakeTimedOut { peer, .. }
             | Self::OverBudget { peer, .. }
-            | Self::Unread { peer } => *peer,
+            | Self::Unread { peer, .. } => *peer,
             #[cfg(feature = "tls")]
             Self::TlsNotThere { peer } | Self::Tls { peer, .. } => *peer,
         }
@@ -190,10 +202,6 @@ impl CloseReason {
         }
     }
 }
-
-/// The fix when descriptors have run out.
-pub(super) const MORE_FILES: &str =
-    "raise the limit of open files (`ulimit -n`): each peer needs at least one";
 
 /// Returns the kernel's text for an error.
 pub(super) fn words(errno: Errno) -> String {

@@ -135,3 +135,10 @@ impl Session {
         size_of::<Self>() + self.plaintext.capacity()
     }
 }
+
+/// Returns the bytes for a newcomer that is refused before its handshake: the fatal alert
+/// `internal_error`, in a record without encryption.
+pub(super) fn refusal() -> Vec<u8> {
+    // The type, the version of all records, the length, the level, and the description.
+    vec![21, 3, 3, 0, 2, 2, 80]
+}

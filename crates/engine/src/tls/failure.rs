@@ -217,6 +217,13 @@ fn of_alert(alert: AlertDescription, this_side: &ThisSide) -> (String, String) {
             "the peer reports no cause",
             "read the error on the peer, and issue a new certificate for this side".to_owned(),
         ),
+        AlertDescription::InternalError => {
+            return (
+                "the peer cannot serve this connection: it has no descriptor left, or another problem of its own"
+                    .to_owned(),
+                "read the error on the peer; raise its limit of open files (`ulimit -n`)".to_owned(),
+            );
+        }
         other => {
             return (
                 format!("the peer ended the TLS session with the alert {other:?}"),

@@ -1,11 +1,15 @@
 //! Budgets of the peers of an engine, with simulated cards and real sockets: the errors of both
 //! sides at a limit, and what makes room again.
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use farreach::{Budgets, Engine, Error, ErrorKind, Peer, Rights, Settings};
+use farreach::{Budgets, Engine, Error, ErrorKind, PageMap, Peer, Rights, Settings};
 use farreach_proto::wire::{Frame, Hello, encode, preamble};
 use farreach_sim::{SimCard, SimNetwork, SimRail, SimSettings};
 use farreach_testkit::wait_for;
@@ -34,8 +38,29 @@ fn connect(engine: &Engine, address: SocketAddr) -> Result<Peer, Error> {
 
 /// The bytes of a peer that is an engine without rails.
 fn introduction() -> Vec<u8> {
+    introduction_with(&[])
+}
+
+/// The bytes of a peer that is an engine with rails of these kinds.
+fn introduction_with(rails: &[&str]) -> Vec<u8> {
     let mut bytes = preamble().to_vec();
-    encode(&Frame::Hello(Hello::new(1)), &mut bytes).unwrap();
+    let rails = rails.iter().map(|kind| (*kind).to_owned()).collect();
+    encode(&Frame::Hello(Hello { rails, ..Hello::new(1) }), &mut bytes).unwrap();
+    bytes
+}
+
+/// A peer that is no engine, has introduced itself, and never offers a link.
+fn impostor(hub: &Engine, address: SocketAddr) -> TcpStream {
+    let kind = &hub.rail_properties()[0].kind;
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(&introduction_with(&[kind])).unwrap();
+    stream
+}
+
+/// Bytes of keep-alives.
+fn pings(count: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    (0..count).for_each(|nonce| encode(&Frame::Ping { nonce }, &mut bytes).unwrap());
     bytes
 }
 
@@ -175,4 +200,110 @@ fn peers_that_leave_before_they_are_accepted_are_kept_up_to_the_limit() {
     }
     let nobody = hub.accept().wait(Duration::from_millis(20)).unwrap_err();
     assert_eq!(nobody.kind(), ErrorKind::TimedOut, "{nobody:?}");
+}
+
+/// A peer that sends more than its rate is slowed down. Its keep-alives wait with its other frames,
+/// and it is not taken for a silent one.
+#[test]
+fn a_peer_that_is_slowed_down_is_not_lost() {
+    let network = network();
+    let timeout = Duration::from_millis(1500);
+    let settings = Settings::new().peer_timeout(timeout).budgets(Budgets::new().frames_per_second(50));
+    let hub = engine(&network, settings);
+    let address = hub.listen("127.0.0.1:0").unwrap();
+    let mut flooding = impostor(&hub, address);
+    // These take four seconds, and nothing follows.
+    flooding.write_all(&pings(250)).unwrap();
+    let begun = Instant::now();
+    wait_for("peer", || (hub.peer_count().unwrap() == 1).then_some(()));
+    let mut bytes = Vec::new();
+    flooding.set_read_timeout(Some(SOON)).unwrap();
+    flooding.read_to_end(&mut bytes).unwrap();
+    assert_eq!(hub.peer_count().unwrap(), 0);
+    let lasted = begun.elapsed();
+    assert!(lasted > Duration::from_secs(4), "{lasted:?}: it was read too fast, or lost too early");
+}
+
+/// The frames with which a receiver of messages answers count, too.
+#[test]
+fn messages_to_a_peer_that_is_slowed_down_arrive() {
+    const MESSAGES: u32 = 120;
+    let network = network();
+    let settings = Settings::new().budgets(Budgets::new().frames_per_second(40));
+    let (a, b) = (engine(&network, settings), engine(&network, Settings::new()));
+    let address = b.listen("127.0.0.1:0").unwrap();
+    let a_to_b = connect(&a, address).unwrap();
+    let b_to_a = b.accept().wait(SOON).unwrap();
+    let begun = Instant::now();
+    for number in 0..MESSAGES {
+        a_to_b.send(number.to_le_bytes()).wait(SOON).unwrap();
+        assert_eq!(b_to_a.recv().wait(SOON).unwrap(), number.to_le_bytes());
+    }
+    a_to_b.flush().wait(SOON).unwrap();
+    assert!(begun.elapsed() > Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert_eq!((a_to_b.lost(), b_to_a.lost()), (None, None));
+}
+
+/// Everything at once, in small numbers: an honest peer is served meanwhile, and another one can
+/// connect.
+#[test]
+fn hostile_strangers_do_not_keep_honest_peers_from_their_work() {
+    let network = network();
+    let (hub, address) = listening(&network, Budgets::new().handshakes(64).frames_per_second(20_000));
+    let other = engine(&network, Settings::new());
+    let peer = connect(&other, address).unwrap();
+    let accepted = hub.accept().wait(SOON).unwrap();
+    let memory = hub.allocate(64 * 1024).wait(SOON).unwrap();
+    let grant = accepted.grant(memory, Rights::WRITE).wait(SOON).unwrap();
+    let remote = peer.remote(grant.token()).wait(SOON).unwrap();
+    let source = other.allocate(64 * 1024).wait(SOON).unwrap().share();
+    let is_over = AtomicBool::new(false);
+    let until_over = |attack: &mut dyn FnMut()| {
+        while !is_over.load(Ordering::SeqCst) {
+            attack();
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let (mut flooding, bytes) = (impostor(&hub, address), pings(1000));
+                flooding.set_nonblocking(true).unwrap();
+                until_over(&mut || drop(flooding.write(&bytes)));
+            });
+        }
+        scope.spawn(|| {
+            let mut idle = VecDeque::new();
+            until_over(&mut || {
+                // Some of them send a byte.
+                let mut stranger = TcpStream::connect(address).unwrap();
+                let _ = stranger.write(&preamble()[..idle.len() % 2]);
+                idle.push_back(stranger);
+                idle.truncate(300);
+            });
+        });
+        scope.spawn(|| until_over(&mut || drop(impostor(&hub, address))));
+        scope.spawn(|| {
+            until_over(&mut || {
+                let mut stranger = TcpStream::connect(address).unwrap();
+                let _ = stranger.write_all(b"GET / HTTP/1.1\r\n\r\n");
+                let _ = stranger.read_to_end(&mut Vec::new());
+            });
+        });
+        let work = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            let map = PageMap::of(4096).first(16);
+            for _ in 0..50 {
+                peer.write_pages(source.clone(), &map, &remote, None).wait(SOON).unwrap();
+                peer.send("still here").wait(SOON).unwrap();
+                assert_eq!(accepted.recv().wait(SOON).unwrap(), b"still here");
+            }
+            for _ in 0..10 {
+                connect(&other, address).unwrap().close(SOON).unwrap();
+            }
+        }));
+        is_over.store(true, Ordering::SeqCst);
+        work.unwrap();
+    });
+    assert_eq!((peer.lost(), accepted.lost()), (None, None));
+    // The strangers leave nothing behind.
+    wait_for("end of the others", || (hub.peer_count().unwrap() == 1).then_some(()));
 }

@@ -26,7 +26,7 @@ fn connect_from(source: [u8; 4], to: SocketAddr) -> TcpStream {
 
 /// Polls the side until the peer's connection has ended in order. Returns the frames that the peer
 /// has received after the preamble.
-fn frames_until_end(side: &mut Side, mut peer: &TcpStream) -> Vec<Frame> {
+pub(super) fn frames_until_end(side: &mut Side, mut peer: &TcpStream) -> Vec<Frame> {
     peer.set_nonblocking(true).unwrap();
     let (mut bytes, deadline) = (Vec::new(), Instant::now() + PATIENCE);
     while let Err(error) = peer.read_to_end(&mut bytes) {
@@ -43,12 +43,12 @@ fn frames_until_end(side: &mut Side, mut peer: &TcpStream) -> Vec<Frame> {
 }
 
 /// Returns whether the side has not ended the connection.
-fn is_open(peer: &TcpStream) -> bool {
+pub(super) fn is_open(peer: &TcpStream) -> bool {
     let mut polled = [PollFd::new(peer, PollFlags::RDHUP)];
     rustix::event::poll(&mut polled, Some(&Timespec::default())).unwrap() == 0
 }
 
-fn refusal(exceeded: Exceeded) -> Frame {
+pub(super) fn refusal(exceeded: Exceeded) -> Frame {
     Frame::Refused { reason: exceeded.to_string() }
 }
 
@@ -288,6 +288,19 @@ impl Side {
         panic!("told so far: {:?}", self.events);
     }
 
+    /// Polls without long sleeps, until `holds` returns a value: peers in the test read in between.
+    fn while_peers_read<T>(&mut self, mut holds: impl FnMut(&mut Self) -> Option<T>) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.poll();
+            if let Some(value) = holds(self) {
+                return value;
+            }
+            assert!(Instant::now() < deadline, "told so far: {:?}", self.events);
+            self.sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Returns how long a sleep of this length lasts.
     fn sleep(&mut self, timeout: Duration) -> Duration {
         let begun = Instant::now();
@@ -390,8 +403,7 @@ fn a_connection_that_waits_for_tokens_is_written_to_and_closed_in_order() {
     peer.set_nonblocking(true).unwrap();
     let (mut decoder, mut buffer, mut received) = (Decoder::new(), vec![0; 1 << 16], Vec::new());
     let mut skipped = 0;
-    side.until(|side| {
-        side.sleep(Duration::from_millis(1));
+    side.while_peers_read(|side| {
         while let Ok(len @ 1..) = peer.read(&mut buffer) {
             let preamble = len.min(PREAMBLE_LEN - skipped);
             skipped += preamble;
@@ -406,4 +418,75 @@ fn a_connection_that_waits_for_tokens_is_written_to_and_closed_in_order() {
     side.control.close(id);
     assert!(side.control.paused.is_empty());
     side.until(|_| (!is_open(&peer)).then_some(()));
+}
+
+/// Peers that do not read, with about this many bytes queued for each.
+fn with_queued(side: &mut Side, address: SocketAddr, queued: &[usize]) -> Vec<(TcpStream, ConnectionId)> {
+    let message = Frame::Message { sequence: 0, bytes: vec![7; 10_000] };
+    let peers = queued.iter().enumerate().map(|(number, queued)| {
+        let peer = raw_peer(address);
+        side.until(|side| (side.accepted().len() == number + 1).then_some(()));
+        let id = side.accepted()[number];
+        // The kernel must not take more later.
+        let stream = &side.control.connections[&id].stream;
+        rustix::net::sockopt::set_socket_send_buffer_size(stream, 64 << 10).unwrap();
+        while side.control.connections[&id].unwritten() < *queued {
+            side.control.send(id, &message).unwrap();
+        }
+        (peer, id)
+    });
+    peers.collect()
+}
+
+#[test]
+fn bytes_beyond_the_limit_of_all_end_the_connection_with_the_most() {
+    const MAX: u64 = 2_000_000;
+    let (mut side, address) = Side::listening_with(ControlBudgets { queued_bytes: MAX, ..budgets() });
+    let peers = with_queued(&mut side, address, &[500_000, 800_000, 600_000]);
+    let unwritten = |side: &Side| side.control.connections.values().map(|it| it.unwritten()).sum::<usize>();
+    assert_eq!(side.control.unwritten, unwritten(&side));
+    assert!(unwritten(&side) <= MAX as usize);
+    side.poll();
+    assert!(peers.iter().all(|(_, id)| side.closed(*id).is_none()));
+    // The one that has the least gets more.
+    while side.control.connections.len() == 3 {
+        side.control.send(peers[0].1, &Frame::Message { sequence: 0, bytes: vec![7; 10_000] }).unwrap();
+    }
+    let reason = side.until_closed(peers[1].1);
+    let told =
+        "the peer does not read, and more than 2000000 bytes are queued for all peers, most of them for it";
+    assert!(
+        reason.to_string().contains(told) && reason.to_string().contains("`Budgets::queued_bytes`"),
+        "{reason}"
+    );
+    assert!(side.closed(peers[0].1).is_none() && side.closed(peers[2].1).is_none());
+    assert_eq!(side.control.unwritten, unwritten(&side));
+    // A peer that reads gets everything, and leaves nothing counted.
+    let mut rest = [&peers[0].0, &peers[2].0];
+    rest.iter().for_each(|peer| peer.set_nonblocking(true).unwrap());
+    side.while_peers_read(|side| {
+        rest.iter_mut().for_each(|peer| drop(peer.read(&mut vec![0; 1 << 20])));
+        (side.control.unwritten == 0).then_some(())
+    });
+    assert_eq!(unwritten(&side), 0);
+}
+
+/// Closed connections that still have something to write count, too.
+#[test]
+fn bytes_of_closed_connections_count() {
+    const MAX: u64 = 2_000_000;
+    let (mut side, address) = Side::listening_with(ControlBudgets { queued_bytes: MAX, ..budgets() });
+    let peers = with_queued(&mut side, address, &[500_000, 1_200_000]);
+    side.control.close(peers[1].1);
+    assert_eq!(side.control.lingering.count(), 1);
+    let closed = side.control.lingering.unwritten();
+    assert!(closed > side.control.unwritten && closed + side.control.unwritten <= MAX as usize, "{closed}");
+    while side.control.lingering.count() == 1 {
+        assert!(side.control.unwritten < MAX as usize);
+        side.control.send(peers[0].1, &Frame::Message { sequence: 0, bytes: vec![7; 10_000] }).unwrap();
+    }
+    assert!(side.control.unwritten + closed > MAX as usize, "it was closed too early");
+    assert_eq!(side.control.lingering.unwritten(), 0);
+    side.poll();
+    assert_eq!(side.closed(peers[0].1), None);
 }

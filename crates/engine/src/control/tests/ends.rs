@@ -112,40 +112,6 @@ fn a_peer_that_reads_late_gets_all() {
     assert_eq!(caller.closed(to), None);
 }
 
-#[test]
-fn where_descriptors_run_out_others_wait_and_it_is_told() {
-    let program = std::env::current_exe().unwrap();
-    let few = "ulimit -n 64 && exec \"$0\" --ignored --exact control::tests::ends::with_few_descriptors";
-    let told = Command::new("sh").args(["-c", few]).arg(program).output().unwrap();
-    let words = String::from_utf8_lossy(&told.stdout);
-    assert!(told.status.success() && words.contains("1 passed"), "{words}");
-}
-
-#[test]
-#[ignore = "another test runs it in a process of its own, which has few descriptors"]
-fn with_few_descriptors() {
-    let (mut called, address) = Side::listening();
-    let mut files: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
-    files.pop();
-    // The kernel completes the connection although it is not accepted.
-    let peer = raw_peer(address);
-    called.until(|side| (!side.events.is_empty()).then_some(()));
-    let begun = Instant::now();
-    called.control.sleep(Some(Duration::from_millis(50))).unwrap();
-    assert!(begun.elapsed() >= Duration::from_millis(50), "it does not try without end");
-    called.poll();
-    match &called.events[..] {
-        [ControlEvent::CannotAccept { local, cause, fix }] => {
-            assert_eq!((*local, cause.as_str()), (address, "too many open files"));
-            assert!(fix.contains("ulimit -n"), "{fix}");
-        }
-        other => panic!("{other:?}"),
-    }
-    files.clear();
-    called.until_accepted();
-    drop(peer);
-}
-
 /// The peer of a connection that was closed here never ends it.
 #[test]
 fn who_does_not_leave_is_left() {

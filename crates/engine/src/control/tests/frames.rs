@@ -27,6 +27,31 @@ fn frames_go_both_ways_and_in_order() {
     assert_eq!(called.frames(from), all);
 }
 
+/// One call to the kernel writes many frames, so that a peer that causes many answers causes few
+/// calls.
+#[test]
+fn frames_are_collected_and_written_together() {
+    let (mut side, address) = Side::listening();
+    let mut peer = raw_peer(address);
+    let id = side.until_accepted();
+    peer.read_exact(&mut [0; PREAMBLE_LEN]).unwrap();
+    peer.set_nonblocking(true).unwrap();
+    let mut expected = Vec::new();
+    for nonce in 0..100 {
+        side.control.send(id, &Frame::Ping { nonce }).unwrap();
+        encode(&Frame::Ping { nonce }, &mut expected).unwrap();
+    }
+    let mut bytes = vec![0; 2 * expected.len()];
+    assert!(peer.read(&mut bytes).is_err(), "nothing is written yet");
+    side.control.flush();
+    let len = side.until(|_| peer.read(&mut bytes).ok());
+    assert_eq!(bytes[..len], expected);
+    // Much is not collected.
+    side.control.send(id, &message(1, 60_000)).unwrap();
+    side.control.send(id, &message(2, 60_000)).unwrap();
+    side.until(|_| peer.read(&mut bytes).ok());
+}
+
 #[test]
 fn what_is_said_before_the_connection_stands_goes_out_first() {
     let ((mut called, address), mut caller) = (Side::listening(), Side::new());

@@ -2,6 +2,7 @@
 
 mod adopted;
 mod budgets;
+mod descriptors;
 mod ends;
 mod frames;
 mod refusals;

@@ -86,6 +86,7 @@ fn a_connection_ends_a_sleep() {
     let peer = thread::spawn(move || {
         thread::sleep(Duration::from_millis(20));
         caller.control.send(to, &Frame::Goodbye).unwrap();
+        caller.control.flush();
         caller
     });
     assert!(sleep(&mut called.control) < SHORT);

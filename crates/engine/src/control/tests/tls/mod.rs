@@ -23,17 +23,17 @@ fn tls(shown: &Certificate, trusted: &Authority) -> Tls {
 }
 
 /// The settings of two sides that trust each other.
-fn friends() -> (Tls, Tls) {
+pub(super) fn friends() -> (Tls, Tls) {
     let authority = Authority::new("the house");
     let one = tls(&authority.certify(&["127.0.0.1"]), &authority);
     (one, tls(&authority.certify(&["127.0.0.1"]), &authority))
 }
 
-fn record_layer(session: impl Into<TlsSession>) -> RecordLayer {
+pub(super) fn record_layer(session: impl Into<TlsSession>) -> RecordLayer {
     RecordLayer::Tls(Box::new(Session::new(session)))
 }
 
-fn listening_over(tls: Tls) -> (Side, SocketAddr) {
+pub(super) fn listening_over(tls: Tls) -> (Side, SocketAddr) {
     listening_with(tls, ControlBudgets::default())
 }
 
