@@ -163,6 +163,25 @@ impl Attacked {
         Self { did, ..Self::default() }
     }
 
+    /// Adds what another attacker did of the same attack.
+    pub(crate) fn add(&mut self, other: Self) {
+        for (what, count) in &other.counts {
+            self.count(what, *count);
+        }
+        for (what, (count, case)) in other.breaches {
+            self.breaches.entry(what).or_insert((0, case)).0 += count;
+        }
+        if self.did.is_empty() {
+            self.did = other.did;
+        }
+    }
+
+    /// Returns the counts in words.
+    pub(crate) fn counted(&self) -> String {
+        let counts = self.counts.iter().map(|(what, count)| format!("{count} {what}"));
+        counts.collect::<Vec<_>>().join(", ")
+    }
+
     /// Returns whether anything was done. A line whose attacker did nothing shows nothing.
     pub(crate) fn has_done_something(&self) -> bool {
         self.counts.values().any(|count| *count > 0)
@@ -201,5 +220,8 @@ mod tests {
         assert_eq!(attacked.breaches(), ["a forged key was accepted: 0x7"]);
         attacked.breach("a forged key was accepted", "0x8");
         assert_eq!(attacked.breaches(), ["a forged key was accepted: 0x7, and 1 more"]);
+        let mut both = attacked.clone();
+        both.add(attacked);
+        assert_eq!(both.breaches(), ["a forged key was accepted: 0x7, and 3 more"]);
     }
 }

@@ -68,9 +68,7 @@ impl<'a> Attacker<'a> {
     }
 
     fn end(mut self, what: &str) -> Attacked {
-        let counts = &self.attacked.counts;
-        let counts: Vec<_> = counts.iter().map(|(name, count)| format!("{count} {name}")).collect();
-        let did = [&format!("{what}: {}", counts.join(", ")), self.attacked.did.as_str()].join("; ");
+        let did = [&format!("{what}: {}", self.attacked.counted()), self.attacked.did.as_str()].join("; ");
         self.attacked.did = did.trim_end_matches("; ").to_owned();
         self.attacked
     }
@@ -95,6 +93,12 @@ fn forged_target(number: u64, own: &Secrets, other: &Secrets, rng: &mut Mt64) ->
 
 /// Writes, reads and adds with forged keys.
 pub(super) fn keys(args: &AttackArgs) -> Result<Attacked> {
+    let mut attacked = args.at_once(keys_of_one)?;
+    attacked.did = format!("keys: {}", attacked.counted());
+    Ok(attacked)
+}
+
+fn keys_of_one(args: &AttackArgs) -> Result<Attacked> {
     let (other, mut rng, end) = (args.secrets()?, args.rng(), args.end());
     let mut attacker = Attacker::new(args);
     for number in 0..args.count {

@@ -12,7 +12,7 @@ pub(crate) use serve::HEAD_LEN;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rand_mt::Mt64;
 
 use crate::insider::{Insider, Secrets};
@@ -22,8 +22,11 @@ use crate::roles::{Attacked, end_with_driver, say, yield_to_others};
 /// How long an attacker tries to be admitted again.
 const ADMISSION: Duration = Duration::from_secs(5);
 
+/// The connections over which an attack that mostly waits is made at the same time.
+const AT_ONCE: u64 = 4;
+
 /// `hostile attack`
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(crate) struct AttackArgs {
     /// The name of the attack.
     name: String,
@@ -113,6 +116,27 @@ impl AttackArgs {
     /// Returns when the attack ends.
     fn end(&self) -> Instant {
         Instant::now() + Duration::from_millis(self.lasts)
+    }
+
+    /// Makes an attack over several connections at the same time, each with its part of the count.
+    fn at_once(&self, attack: Attack) -> Result<Attacked> {
+        let part = |number: u64| {
+            let count = self.count / AT_ONCE + u64::from(number < self.count % AT_ONCE);
+            Self { count, seed: self.seed.wrapping_add(number), ..self.clone() }
+        };
+        let parts: Vec<Self> = (0..AT_ONCE).map(part).filter(|part| part.count > 0).collect();
+        let done: Vec<Result<Attacked>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = parts.iter().map(|part| scope.spawn(move || attack(part))).collect();
+            threads
+                .into_iter()
+                .map(|it| it.join().unwrap_or_else(|_| bail!("an attacker panicked")))
+                .collect()
+        });
+        let mut all = Attacked::default();
+        for attacked in done {
+            all.add(attacked?);
+        }
+        Ok(all)
     }
 
     /// Connects as a peer. A victim that has dropped the attacker may refuse it for a while.

@@ -65,6 +65,12 @@ pub(super) fn garbage(args: &AttackArgs) -> Result<Attacked> {
 
 /// Communicates as libfabric does, from an endpoint that is no peer.
 pub(super) fn stranger(args: &AttackArgs) -> Result<Attacked> {
+    let mut attacked = args.at_once(stranger_of_one)?;
+    attacked.did = format!("endpoints that are no peers: {}", attacked.counted());
+    Ok(attacked)
+}
+
+fn stranger_of_one(args: &AttackArgs) -> Result<Attacked> {
     let (mut attacked, mut rng, end) = (Attacked::default(), args.rng(), args.end());
     let other = args.secrets()?;
     let (mut poster, _) = Poster::open(open_rail(&args.rail)?)?;
@@ -96,8 +102,6 @@ pub(super) fn stranger(args: &AttackArgs) -> Result<Attacked> {
         }
     }
     sleep_until(end);
-    let counts: Vec<_> = attacked.counts.iter().map(|(what, count)| format!("{count} {what}")).collect();
-    attacked.did = format!("an endpoint that is no peer: {}", counts.join(", "));
     Ok(attacked)
 }
 
@@ -116,8 +120,8 @@ pub(super) fn flips(args: &AttackArgs) -> Result<Attacked> {
     for number in 0..args.count {
         let listener = TcpListener::bind((port.ip(), 0))?;
         let proxy = listener.local_addr()?.port();
-        // Every byte of the opening, and later ones at random.
-        let at = if number < 128 { number } else { rng.next_u64() % 600 };
+        // The opening of a connection has the first bytes, and is flipped most often.
+        let at = rng.next_u64() % if number % 2 == 0 { 64 } else { 250 };
         let bit = 1 << (rng.next_u64() % 8);
         let forwarder = std::thread::spawn(move || forward(&listener, port, at, bit));
         poster.open_link()?;

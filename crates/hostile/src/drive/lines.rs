@@ -154,7 +154,27 @@ pub(super) const LINES: &[Line] = &[
     serve("serve-crowd", "honest clients at once", Kind::Crowd, size(256, 0), size(8, 0)),
 ];
 
+/// Connections of one attacker that flips bits. libfabric was seen to crash in the attacker, whose
+/// connections then count no more.
+const FLIPS_PER_ATTACKER: u64 = 20;
+
 impl Line {
+    /// Returns the parts of a size, one for each attacker in turn.
+    pub(super) fn rounds(&self, size: Size) -> Vec<Size> {
+        if !self.may_crash_itself() {
+            return vec![size];
+        }
+        let rounds = size.count.div_ceil(FLIPS_PER_ATTACKER).max(1);
+        let lasts = size.lasts / u32::try_from(rounds).unwrap_or(u32::MAX);
+        let part = |round: u64| FLIPS_PER_ATTACKER.min(size.count - round * FLIPS_PER_ATTACKER);
+        (0..rounds).map(|round| Size { count: part(round), lasts }).collect()
+    }
+
+    /// Returns whether the attacker's own library may crash from what it does.
+    pub(super) fn may_crash_itself(&self) -> bool {
+        self.name == "rail-flips"
+    }
+
     pub(super) fn size(&self, is_short: bool) -> Size {
         if is_short { self.short } else { self.full }
     }
@@ -163,6 +183,17 @@ impl Line {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_parts_of_a_size_are_all_of_it() {
+        for line in LINES {
+            for size in [line.full, line.short] {
+                let parts = line.rounds(size);
+                assert_eq!(parts.iter().map(|part| part.count).sum::<u64>(), size.count, "{}", line.name);
+                assert!(parts.iter().map(|part| part.lasts).sum::<Duration>() <= size.lasts);
+            }
+        }
+    }
 
     #[test]
     fn ten_thousand_names_are_forged() {
