@@ -46,6 +46,11 @@ impl CounterView {
         self.reached.get()
     }
 
+    /// Returns `true` if the peer has aborted a transfer that raises it.
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.end.get() == Some(Outcome::Aborted)
+    }
+
     /// Returns `true` if it will not rise any more.
     pub(crate) fn has_ended(&self) -> bool {
         self.end.get().is_some()
@@ -69,6 +74,11 @@ impl PeerView {
     /// Returns the reason for which it is lost, if it is.
     pub(crate) fn lost(&self) -> Option<LostReason> {
         self.lost.borrow().clone()
+    }
+
+    /// Returns the number of messages that were not taken.
+    pub(crate) fn untaken(&self) -> usize {
+        self.inbox.borrow().len()
     }
 
     /// Takes the next message.

@@ -24,7 +24,7 @@ impl fmt::Display for CardId {
 
 /// The guarantees of a simulated card, and its behaviour where it gives none.
 ///
-/// The three kinds correspond to real ones. A test changes the fields that it needs otherwise:
+/// The kinds correspond to real ones. A test changes the fields that it needs otherwise:
 ///
 /// ```
 /// use farreach_rail::Proof;
@@ -38,6 +38,12 @@ impl fmt::Display for CardId {
 pub struct SimCard {
     /// The properties reported to the engine.
     pub properties: Properties,
+    /// Whether each link has a queue pair. It accepts only the end that it is connected to, its
+    /// failure stops both directions, and it does not check the key of a write without bytes. An
+    /// endpoint of a library accepts whoever knows its address, and stops when it is closed.
+    pub has_queue_pairs: bool,
+    /// Whether a key is good only over links to the peer that it was made for.
+    pub separates_peers: bool,
     /// Whether it works without being polled: hardware does, a library does not.
     pub serves_unpolled: bool,
     /// Whether work requests to a dead peer fail by themselves after a while. Otherwise they stay
@@ -61,17 +67,21 @@ pub struct SimCard {
 impl SimCard {
     /// A card with one queue pair for each link, like InfiniBand and RoCE.
     pub fn rc() -> Self {
-        Self::plain(Properties {
-            is_rdma: true,
-            limits: limits(16, true),
-            has_atomics: true,
-            writes_prove: Proof::Delivered,
-            immediates_name_link: true,
-            links_end_alone: true,
-            ended_keys: EndedKeys::StopAll,
-            rate_bps: 100_000_000_000,
-            ..properties("rc")
-        })
+        Self {
+            has_queue_pairs: true,
+            separates_peers: true,
+            ..Self::plain(Properties {
+                is_rdma: true,
+                limits: limits(16, true),
+                has_atomics: true,
+                writes_prove: Proof::Delivered,
+                immediates_name_link: true,
+                links_end_alone: true,
+                ended_keys: EndedKeys::StopAll,
+                rate_bps: 100_000_000_000,
+                ..properties("rc")
+            })
+        }
     }
 
     /// A card like libfabric over tcp: one endpoint for all links, and no service without polls.
@@ -90,6 +100,20 @@ impl SimCard {
         }
     }
 
+    /// A card like libfabric over tcp with peers isolated: an endpoint and a domain for each link.
+    pub fn isolated() -> Self {
+        let card = Self::tcp();
+        let properties = Properties {
+            immediates_name_link: true,
+            links_end_alone: true,
+            native: "isolated".to_owned(),
+            name: "sim-isolated".to_owned(),
+            kind: "sim/isolated".to_owned(),
+            ..card.properties
+        };
+        Self { separates_peers: true, properties, ..card }
+    }
+
     /// A card like EFA: one endpoint for all links, and no order at all.
     pub fn efa() -> Self {
         Self {
@@ -104,14 +128,16 @@ impl SimCard {
         }
     }
 
-    /// Returns all three kinds.
-    pub fn kinds() -> [Self; 3] {
-        [Self::rc(), Self::tcp(), Self::efa()]
+    /// Returns all kinds.
+    pub fn kinds() -> [Self; 4] {
+        [Self::rc(), Self::tcp(), Self::efa(), Self::isolated()]
     }
 
     fn plain(properties: Properties) -> Self {
         Self {
             properties,
+            has_queue_pairs: false,
+            separates_peers: false,
             serves_unpolled: true,
             tells_of_dead_peers: true,
             lands_late: false,

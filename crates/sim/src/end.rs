@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use farreach_memory::Buffers;
 use farreach_proto::inflight::SlotId;
-use farreach_rail::RailError;
+use farreach_rail::{PeerKey, RailError};
 
 use super::SimCard;
 use super::action::Action;
@@ -130,6 +130,9 @@ pub(super) enum Ready {
 /// One side's end of a link.
 pub(super) struct End {
     pub(super) card: usize,
+    /// The peer that it was opened for.
+    pub(super) owner: PeerKey,
+    /// The end that it is connected to.
     pub(super) peer: Option<usize>,
     pub(super) state: EndState,
     /// Whether its card was reset since, or is gone.
@@ -154,9 +157,10 @@ pub(super) struct End {
 }
 
 impl End {
-    pub(super) fn new(card: usize) -> Self {
+    pub(super) fn new(card: usize, owner: PeerKey) -> Self {
         Self {
             card,
+            owner,
             peer: None,
             state: EndState::Unconnected,
             is_reset: false,

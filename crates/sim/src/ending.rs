@@ -127,6 +127,7 @@ impl World {
             self.abandon(id, failure);
         }
         self.drop_held(end);
+        self.prove_keys_of_link(end);
     }
 
     fn drop_held(&mut self, end: usize) {

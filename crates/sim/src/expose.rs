@@ -5,14 +5,15 @@ use std::sync::{Arc, Weak};
 use farreach_memory::Exposed;
 use farreach_proto::inflight::SlotId;
 use farreach_proto::rights::Rights;
-use farreach_rail::{EndedKeys, Key, KeyId};
+use farreach_rail::{EndedKeys, Key, KeyId, PeerKey};
 
-use super::end::CardState;
+use super::end::{CardState, EndState};
 use super::key::{KeptMemory, KeyEntry};
 use super::record::Rule;
 use super::world::World;
 
-/// The number of the first key, so that no key can be confused with another small number.
+/// The number of the first key of a queue pair, so that no key can be confused with another small
+/// number. Their keys are consecutive.
 const FIRST_KEY: u64 = 0x1000;
 
 /// The distance between the addresses of exposed memory, and the maximum length of each. Real
@@ -37,15 +38,28 @@ pub(super) enum Reach {
 }
 
 impl World {
-    pub(super) fn make_key(&mut self, card: usize, memory: &Arc<Exposed>, rights: Rights) -> Key {
+    pub(super) fn make_key(
+        &mut self,
+        card: usize,
+        peer: PeerKey,
+        memory: &Arc<Exposed>,
+        rights: Rights,
+    ) -> Key {
         let index = self.keys.len() as u64;
+        // Keys of libraries have 64 bits, and cannot be guessed.
+        let value = match self.cards[card].kind.has_queue_pairs {
+            true => FIRST_KEY + index,
+            false => scramble(self.settings.seed, index),
+        };
         let is_from_zero = self.cards[card].kind.addresses_from_zero;
         let address = if is_from_zero { 0 } else { (index + 1) * ADDRESS_STRIDE };
         let (guard, len) = (Some(memory.guard_key()), memory.len() as u64);
         let memory = KeptMemory::Live(Arc::clone(memory));
-        self.keys.push(KeyEntry { card, rights, address, len, memory, guard });
+        let ends = Vec::new();
+        self.keys.push(KeyEntry { card, peer, rights, address, len, memory, guard, ends });
+        self.keys_by_value.insert(value, index as usize);
         self.note("expose", index, len);
-        Key { id: KeyId(index), address, key: FIRST_KEY + index }
+        Key { id: KeyId(index), address, key: value }
     }
 
     /// Ends a key, or fails at random.
@@ -62,11 +76,33 @@ impl World {
             return EndedKey::Leaked;
         }
         key.memory = KeptMemory::Dead;
-        if self.cards[card].kind.properties.ended_keys == EndedKeys::StopAll {
+        let properties = &self.cards[card].kind.properties;
+        // A key that stops only new operations is proven dead by the end of its peer's links, or,
+        // where links do not end alone, by a reset.
+        key.ends =
+            self.cards[card].ends.iter().copied().filter(|end| self.ends[*end].owner == key.peer).collect();
+        key.ends.retain(|end| self.ends[*end].state != EndState::Closed);
+        let is_proven = match properties.ended_keys {
+            EndedKeys::StopAll => true,
+            EndedKeys::StopNew => properties.links_end_alone && key.ends.is_empty(),
+        };
+        if is_proven {
             key.end_guard();
         }
         self.note("end_key", id.0, 0);
         EndedKey::Ended
+    }
+
+    /// Ends the guards of keys for which this was the last link that could have operations in
+    /// flight. It ends alone.
+    pub(super) fn prove_keys_of_link(&mut self, end: usize) {
+        let card = self.ends[end].card;
+        for key in self.keys.iter_mut().filter(|key| key.card == card && key.ends.contains(&end)) {
+            key.ends.retain(|other| *other != end);
+            if key.ends.is_empty() {
+                key.end_guard();
+            }
+        }
     }
 
     /// Ends the keys of a card that is gone.
@@ -96,31 +132,37 @@ impl World {
     /// arrives.
     pub(super) fn reach(&mut self, id: SlotId, offset: usize, len: usize) -> Reach {
         let operation = self.operations.get(id).expect("an action refers to the operation");
-        let (serial, rights) = (operation.serial, operation.rights());
-        let card = self.ends[operation.peer].card;
+        let (serial, rights, from) = (operation.serial, operation.rights(), operation.end);
+        let to = &self.ends[operation.peer];
+        let (card, owner) = (to.card, to.owner);
+        let is_separating = self.cards[card].kind.separates_peers;
         let Some(target) = operation.target else { return Reach::Refused };
-        let index = target.key.checked_sub(FIRST_KEY).and_then(|index| usize::try_from(index).ok());
-        let key = index.and_then(|index| self.keys.get(index)).filter(|key| key.card == card);
-        let Some(key) = key else {
+        let index = self.keys_by_value.get(&target.key).copied().unwrap_or(usize::MAX);
+        let Some(key) = self.keys.get(index).filter(|key| key.card == card) else {
             let what =
                 format!("request {serial} names the key {:#x}, which card {card} never had", target.key);
-            self.violate(card, Rule::RemoteSegment, what);
+            self.violate_over(from, Rule::RemoteSegment, what);
             return Reach::Refused;
         };
+        if is_separating && key.peer != owner {
+            let what = format!("request {serial} names the key {:#x}, which is another peer's", target.key);
+            self.violate_over(from, Rule::RemoteSegment, what);
+            return Reach::Refused;
+        }
         let begin =
             target.address.checked_sub(key.address).and_then(|start| start.checked_add(offset as u64));
         let end = begin.and_then(|begin| begin.checked_add(len as u64));
         let (Some(begin), true) = (begin, end.is_some_and(|end| end <= key.len)) else {
             let what = format!("request {serial} ends beyond the {} bytes that were exposed", key.len);
-            self.violate(card, Rule::RemoteSegment, what);
+            self.violate_over(from, Rule::RemoteSegment, what);
             return Reach::Refused;
         };
         if !key.rights.contains(rights) {
             let what = format!("request {serial} needs {rights:?}but its key gives {:?}", key.rights);
-            self.violate(card, Rule::RemoteSegment, what);
+            self.violate_over(from, Rule::RemoteSegment, what);
             return Reach::Refused;
         }
-        self.reach_memory(id, index.unwrap_or_default(), begin as usize)
+        self.reach_memory(id, index, begin as usize)
     }
 
     fn reach_memory(&mut self, id: SlotId, key: usize, offset: usize) -> Reach {
@@ -146,4 +188,13 @@ impl World {
             Some(None) => Reach::Nowhere,
         }
     }
+}
+
+/// Returns a number that looks random, and differs for each seed and index.
+fn scramble(seed: u64, index: u64) -> u64 {
+    let mut number = seed.rotate_left(32) ^ index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    // The finaliser of splitmix64.
+    number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
 }

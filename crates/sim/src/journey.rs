@@ -95,7 +95,7 @@ impl World {
         let (range, peer) = (operation.range(part), operation.peer);
         // A queue pair does not check the key of a write without bytes; a library does.
         let card = self.ends[peer].card;
-        if range.is_empty() && self.cards[card].kind.properties.links_end_alone {
+        if range.is_empty() && self.cards[card].kind.has_queue_pairs {
             return true;
         }
         match self.reach(id, range.start, range.len()) {
@@ -216,8 +216,8 @@ impl World {
         let (serial, end, peer, card) = (operation.serial, operation.end, operation.peer, operation.card);
         let is_write = matches!(operation.kind, Kind::Write { .. });
         self.note("refuse", serial, 0);
-        let properties = &self.cards[card].kind.properties;
-        if properties.links_end_alone {
+        let kind = &self.cards[card].kind;
+        if kind.has_queue_pairs {
             // Both queue pairs are in the error state now.
             self.operation(id).failure = Some(Failure::Refused);
             self.ends[end].way = Way::Lost;
@@ -225,7 +225,7 @@ impl World {
             self.schedule(at_ns, Action::Break { end });
             let at_ns = self.after_step();
             self.schedule(at_ns, Action::Break { end: peer });
-        } else if is_write && properties.writes_prove == Proof::Sent {
+        } else if is_write && kind.properties.writes_prove == Proof::Sent {
             // It still completes, and later ones never do.
             self.ends[end].way = Way::Lost;
         } else if self.operation(id).failure.is_none() {
@@ -262,17 +262,15 @@ impl World {
             return Passage::Shut;
         }
         let is_cut = sender.has_no_cable || receiver.has_no_cable || receiver.state == CardState::Killed;
-        if is_cut || to.peer != Some(operation.end) {
-            return Passage::Lost;
-        }
-        let properties = &receiver.kind.properties;
-        match to.state {
-            EndState::Connected => Passage::Open,
-            EndState::Broken | EndState::Closed if !to.is_reset && !properties.links_end_alone => {
-                Passage::Open
+        let is_open = match receiver.kind.has_queue_pairs {
+            true => to.state == EndState::Connected && to.peer == Some(operation.end),
+            // The endpoint of a closed link is closed with it, or is that of all links.
+            false => {
+                let stays = !receiver.kind.properties.links_end_alone;
+                !to.is_reset && (to.state != EndState::Closed || stays)
             }
-            _ => Passage::Lost,
-        }
+        };
+        if is_open && !is_cut { Passage::Open } else { Passage::Lost }
     }
 
     fn hold_back(&mut self, end: usize, action: Action) {

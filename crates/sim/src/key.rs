@@ -4,15 +4,20 @@ use std::sync::{Arc, Weak};
 
 use farreach_memory::{Exposed, KeyGuard};
 use farreach_proto::rights::Rights;
+use farreach_rail::PeerKey;
 
 pub(super) struct KeyEntry {
     pub(super) card: usize,
+    /// The peer that it was made for.
+    pub(super) peer: PeerKey,
     pub(super) rights: Rights,
     pub(super) address: u64,
     pub(super) len: u64,
     pub(super) memory: KeptMemory,
     /// Present until it is proven that nothing is in flight with the key.
     pub(super) guard: Option<KeyGuard>,
+    /// The ends of links over which operations with the ended key may be in flight.
+    pub(super) ends: Vec<usize>,
 }
 
 pub(super) enum KeptMemory {

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use farreach_rail::LinkKey;
+use farreach_rail::{LinkKey, PeerKey};
 
-use super::end::CardState;
+use super::end::{CardState, EndState};
 use super::world::World;
 use super::{CardId, SimSettings, Violation};
 
@@ -109,6 +109,19 @@ impl SimNetwork {
         let world = self.lock();
         let place = world.ends.iter().rposition(|end| end.card == card.index())?;
         Some(LinkKey(place as u64))
+    }
+
+    /// Returns the links of a card that are connected.
+    pub fn links_of(&self, card: CardId) -> Vec<LinkKey> {
+        let world = self.lock();
+        let ends = world.cards[card.index()].ends.iter();
+        let connected = ends.filter(|end| world.ends[**end].state == EndState::Connected);
+        connected.map(|end| LinkKey(*end as u64)).collect()
+    }
+
+    /// Returns the peer that a link was opened for.
+    pub fn owner_of(&self, link: LinkKey) -> Option<PeerKey> {
+        self.lock().ends.get(link.0 as usize).map(|end| end.owner)
     }
 
     /// Delays the next work request over a link. On an ordered card the later ones are delayed with

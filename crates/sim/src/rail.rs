@@ -107,12 +107,12 @@ impl Rail for SimRail {
         &self.properties
     }
 
-    fn open_link(&mut self, _peer: PeerKey) -> Result<(LinkKey, Vec<u8>), RailError> {
+    fn open_link(&mut self, peer: PeerKey) -> Result<(LinkKey, Vec<u8>), RailError> {
         let operation = "open a link of a simulated card";
         let mut world = self.network.lock();
         self.check(&mut world, operation)?;
         let end = world.ends.len();
-        world.ends.push(End::new(self.card()));
+        world.ends.push(End::new(self.card(), peer));
         world.cards[self.card()].ends.push(end);
         world.note("open", end as u64, self.card.0.into());
         let name = EndName { kind: &self.properties.kind, end: end as u64 };
@@ -183,10 +183,10 @@ impl Rail for SimRail {
             .map_err(|reason| RailError::new(operation, reason.to_string(), "use fewer rails"))
     }
 
-    fn make_key(&mut self, _peer: PeerKey, memory: &Arc<Exposed>, rights: Rights) -> Result<Key, RailError> {
+    fn make_key(&mut self, peer: PeerKey, memory: &Arc<Exposed>, rights: Rights) -> Result<Key, RailError> {
         let mut world = self.network.lock();
         self.check(&mut world, "expose memory over a simulated card")?;
-        Ok(world.make_key(self.card(), memory, rights))
+        Ok(world.make_key(self.card(), peer, memory, rights))
     }
 
     fn end_key(&mut self, key: KeyId) -> Result<(), RailError> {

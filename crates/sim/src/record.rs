@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::fmt;
 
+use farreach_rail::LinkKey;
+
 use super::CardId;
 
 /// A misuse of a card by its user.
@@ -29,8 +31,10 @@ pub struct Violation {
     pub seed: u64,
     /// The time at which it was detected.
     pub at_ns: u64,
-    /// The card that detected it.
+    /// The card of the user.
     pub card: CardId,
+    /// The link of the work request, if it was refused at the peer's card.
+    pub link: Option<LinkKey>,
     /// The rule that was violated.
     pub rule: Rule,
     /// A description.
@@ -113,9 +117,17 @@ impl Record {
         }
     }
 
-    pub(super) fn violate(&mut self, at_ns: u64, card: usize, rule: Rule, what: String) {
+    pub(super) fn violate(
+        &mut self,
+        at_ns: u64,
+        card: usize,
+        link: Option<LinkKey>,
+        rule: Rule,
+        what: String,
+    ) {
         self.note(at_ns, "violation", card as u64, rule as u64);
-        self.violations.push(Violation { seed: self.seed, at_ns, card: CardId(card as u32), rule, what });
+        let (seed, card) = (self.seed, CardId(card as u32));
+        self.violations.push(Violation { seed, at_ns, card, link, rule, what });
     }
 
     pub(super) fn violations(&self) -> &[Violation] {

@@ -1,10 +1,11 @@
 //! The state of the network, and its schedule of events.
 
 use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 use std::time::Instant;
 
 use farreach_proto::inflight::{SlotId, Slots};
+use farreach_rail::LinkKey;
 
 use super::action::Action;
 use super::chance::Chance;
@@ -33,6 +34,8 @@ pub(super) struct World {
     pub(super) cards: Vec<Card>,
     pub(super) ends: Vec<End>,
     pub(super) keys: Vec<KeyEntry>,
+    /// The index of each key, by the number that work requests carry.
+    pub(super) keys_by_value: HashMap<u64, usize>,
     pub(super) operations: Slots<Operation>,
     pub(super) posted: u64,
     pub(super) spare: Vec<Vec<u8>>,
@@ -77,6 +80,7 @@ impl World {
             cards: Vec::new(),
             ends: Vec::new(),
             keys: Vec::new(),
+            keys_by_value: HashMap::new(),
             operations: Slots::new(OPERATIONS_MAX),
             posted: 0,
             spare: Vec::new(),
@@ -135,7 +139,13 @@ impl World {
     }
 
     pub(super) fn violate(&mut self, card: usize, rule: Rule, what: String) {
-        self.record.violate(self.now_ns, card, rule, what);
+        self.record.violate(self.now_ns, card, None, rule, what);
+    }
+
+    /// As [`violate`](Self::violate), for a work request that came over this end of a link.
+    pub(super) fn violate_over(&mut self, end: usize, rule: Rule, what: String) {
+        let card = self.ends[end].card;
+        self.record.violate(self.now_ns, card, Some(LinkKey(end as u64)), rule, what);
     }
 
     pub(super) fn operation(&mut self, id: SlotId) -> &mut Operation {

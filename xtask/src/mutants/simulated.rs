@@ -6,6 +6,9 @@ use super::Mutant;
 /// The test for mutants that any history may find.
 const SEEDS: &str = "histories::some_seeds";
 
+/// The test for mutants that a host that lies may find.
+const LIES: &str = "histories::lying_seeds";
+
 pub(super) const MUTANTS: &[Mutant] = &[
     // Links that fail.
     Mutant {
@@ -56,6 +59,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         guard: "if self.may_still_land(key, link) {",
         instead: "if self.may_still_land(key, link) && false {",
         test: SEEDS,
+    },
+    Mutant {
+        name: "a settle is answered before this side has closed its end",
+        file: "crates/proto/src/machine/reset.rs",
+        guard: "if self.is_about_to_close(key, link) {",
+        instead: "if self.is_about_to_close(key, link) && false {",
+        test: "machine::tests::a_peer_hears_how_much_has_arrived_when_nothing_more_can_arrive",
     },
     // Memory.
     Mutant {
@@ -191,6 +201,112 @@ pub(super) const MUTANTS: &[Mutant] = &[
 ",
         instead: "            let _ = name;
 ",
+        test: SEEDS,
+    },
+    // A peer that lies.
+    Mutant {
+        name: "an immediate raises a counter of another peer",
+        file: "crates/proto/src/machine/counter.rs",
+        guard: "if !self.counters.is_of(immediate.counter, key) {",
+        instead: "if false {",
+        test: LIES,
+    },
+    Mutant {
+        name: "a peer adds pages to a counter of another one",
+        file: "crates/proto/src/machine/counter.rs",
+        guard: "        if !self.counters.is_of(counter, key) {
+            return;
+        }
+",
+        instead: "        let _ = self.counters.is_of(counter, key);
+",
+        test: LIES,
+    },
+    Mutant {
+        name: "a peer aborts what another one counts",
+        file: "crates/proto/src/machine/counter.rs",
+        guard: "        if self.counters.is_of(counter, key) {
+            self.counters.counters.abort(counter);",
+        instead: "        if self.counters.owners.contains_key(&counter) || key == PeerKey(0) {
+            self.counters.counters.abort(counter);",
+        test: LIES,
+    },
+    Mutant {
+        name: "a peer settles a link for a counter of another one",
+        file: "crates/proto/src/machine/reset.rs",
+        guard: "let is_open = self.counters.is_of(counter, key);",
+        instead: "let is_open = true;",
+        test: LIES,
+    },
+    Mutant {
+        name: "a message is of the peer whose mark it has, whichever link it came over",
+        file: "crates/proto/src/machine/message.rs",
+        guard: "if end.rail != rail || link.is_some_and(|link| link != end.link) {",
+        instead: "if end.rail != rail && link.is_none() {",
+        test: LIES,
+    },
+    Mutant {
+        name: "a liar says that another peer has stopped",
+        file: "crates/proto/src/machine/grant.rs",
+        guard: "if self.grants.of_peer(id, key).is_some_and(OwnGrant::acknowledge) {",
+        instead: "if key.0 < u32::MAX && self.grants.get_mut(id).is_some_and(OwnGrant::acknowledge) {",
+        test: LIES,
+    },
+    Mutant {
+        name: "a peer announces more grants than it may",
+        file: "crates/proto/src/machine/grant.rs",
+        guard: "if peer.granted.len() >= budgets.grants as usize {",
+        instead: "if peer.granted.len() == usize::MAX {",
+        test: LIES,
+    },
+    Mutant {
+        name: "a peer announces more counters than it may",
+        file: "crates/proto/src/machine/counter.rs",
+        guard: "peer.counters.len() >= budgets.counters as usize {",
+        instead: "peer.counters.len() == usize::MAX {",
+        test: LIES,
+    },
+    Mutant {
+        name: "a peer sends more messages than there is room for",
+        file: "crates/proto/src/machine/peer/incoming.rs",
+        guard: "if ahead >= u64::from(room).saturating_sub(self.untaken) {",
+        instead: "if ahead >= u64::from(room) {",
+        test: LIES,
+    },
+    Mutant {
+        name: "a message over the control connection has any length",
+        file: "crates/proto/src/machine/message.rs",
+        guard: "if bytes.len() > of_rails.max().unwrap_or(0).max(self.tuning.message_max) {",
+        instead: "if of_rails.max().is_none() {",
+        test: LIES,
+    },
+    Mutant {
+        name: "a peer that does not account for a lost link keeps transfers from ending",
+        file: "crates/proto/src/machine/keep_alive.rs",
+        guard: "is_some_and(|since| now >= since.saturating_add(answer_within)) {",
+        instead: "is_some_and(|since| now == since.saturating_add(answer_within).max(u64::MAX)) {",
+        test: LIES,
+    },
+    Mutant {
+        name: "a card lets any peer use any key",
+        file: "crates/sim/src/expose.rs",
+        guard: "if is_separating && key.peer != owner {",
+        instead: "if is_separating && key.peer != owner && false {",
+        test: LIES,
+    },
+    // Silence.
+    Mutant {
+        name: "a peer that says nothing is not lost",
+        file: "crates/proto/src/machine/keep_alive.rs",
+        guard: "if now >= peer.heard_at.saturating_add(silence) {",
+        instead: "if now >= peer.heard_at.saturating_add(100 * silence) {",
+        test: SEEDS,
+    },
+    Mutant {
+        name: "the links of a peer that does not confirm a revoke go on",
+        file: "crates/proto/src/machine/grant.rs",
+        guard: "if *ended_keys == EndedKeys::StopNew && *links_end_alone && !link.is_failing() {",
+        instead: "if *ended_keys == EndedKeys::StopNew && *links_end_alone && !link.is_failing() && false {",
         test: SEEDS,
     },
 ];

@@ -69,6 +69,11 @@ impl Machine {
         self.peers.iter().count()
     }
 
+    /// Returns the number of grants and of counters that a peer has announced and not ended.
+    pub fn announced_by(&self, key: PeerKey) -> Option<(usize, usize)> {
+        self.peers.get(key).map(|peer| (peer.granted.len(), peer.counters.len()))
+    }
+
     /// Returns the bytes of memory held for a peer.
     pub fn peer_memory(&self, key: PeerKey) -> Option<usize> {
         Some(self.peers.get(key)?.memory())

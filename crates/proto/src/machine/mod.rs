@@ -149,6 +149,8 @@ pub struct Machine {
     names: Names,
     in_flight: InFlightTable,
     control: VecDeque<Control>,
+    /// Peers whose `Settle` frames are answered when all control work is done.
+    settling: Vec<PeerKey>,
     outputs: VecDeque<Output>,
     events: VecDeque<Event>,
     hello: Hello,
@@ -180,6 +182,7 @@ impl Machine {
             names: Names::new(seed),
             in_flight: InFlightTable::default(),
             control: VecDeque::new(),
+            settling: Vec::new(),
             outputs: VecDeque::new(),
             events: VecDeque::new(),
             hello,

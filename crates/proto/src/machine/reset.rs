@@ -107,10 +107,35 @@ impl Machine {
             }
             return;
         }
+        if self.is_about_to_close(key, link) {
+            if let Some(peer) = self.peer(key) {
+                peer.settles.push((link, counter));
+            }
+            return self.settling.push(key);
+        }
         // A closed counter has no value: nothing is owed for it.
         let is_open = self.counters.is_of(counter, key);
         let pages = if is_open { self.counters.settle(link, counter).unwrap_or(0) } else { 0 };
         self.send(key, Frame::Settled { link, counter, pages });
+    }
+
+    /// Returns `true` if the driver has yet to close this side's end of a link. Until then bytes
+    /// that the peer sent over it may land.
+    fn is_about_to_close(&self, key: PeerKey, id: LinkId) -> bool {
+        let Some(peer) = self.peers.get(key) else { return false };
+        let Some(end) = peer.links.position(id).and_then(|index| peer.links[index].key()) else {
+            return false;
+        };
+        self.control.iter().any(|control| matches!(control, Control::CloseLink { link, .. } if *link == end))
+    }
+
+    /// Answers `Settle` frames that waited for the driver to close links.
+    pub(super) fn answer_after_close(&mut self) {
+        for key in std::mem::take(&mut self.settling) {
+            if self.peers.get(key).is_some_and(|peer| !peer.is_lost()) {
+                self.answer_settles(key);
+            }
+        }
     }
 
     /// Returns `true` if bytes that the peer sent over a lost link may still land, because the

@@ -1,7 +1,7 @@
 //! Tests of one machine alone. The test answers for its rails.
 
 use super::Tuning;
-use crate::counter::{IMMEDIATE_PAGES_MAX, LinkId};
+use crate::counter::{IMMEDIATE_PAGES_MAX, Immediate, LinkId};
 use crate::lost::LostReason;
 use crate::machine::{
     Budgets, Content, Control, Event, KeysEnded, LinkEnd, Machine, OpId, Opening, Output, PeerChange,
@@ -59,16 +59,25 @@ const PEER: PeerKey = PeerKey(0);
 const LINK: LinkKey = LinkKey(7);
 
 fn machine() -> Machine {
-    let rail = RailInfo { properties: properties(), must_be_polled: false };
+    machine_over(properties())
+}
+
+fn machine_over(properties: Properties) -> Machine {
+    let rail = RailInfo { properties, must_be_polled: false };
     Machine::new(vec![rail], Hello::new(1), tuning(), [1; 32])
 }
 
 /// Returns a machine that has connected to a peer with one rail, and requests its end of the link.
 fn greeted() -> (Machine, Opening) {
-    let mut machine = machine();
+    greeted_over(properties())
+}
+
+fn greeted_over(properties: Properties) -> (Machine, Opening) {
+    let kind = properties.kind.clone();
+    let mut machine = machine_over(properties);
     assert_eq!(machine.add_peer(true, 0), PEER);
     let mut hello = Hello::new(2);
-    (hello.rails, hello.messages) = (vec![properties().kind], 4);
+    (hello.rails, hello.messages) = (vec![kind], 4);
     (hello.grants, hello.counters) = (4, 4);
     machine.handle_frame(PEER, Frame::Hello(hello), 0);
     let Some(Control::OpenLink(opening)) = machine.poll_control() else { panic!("no link is made") };
@@ -78,7 +87,11 @@ fn greeted() -> (Machine, Opening) {
 
 /// Creates this side's end, answers for the peer, and returns the request to connect the ends.
 fn answered() -> (Machine, LinkEnd, LinkId) {
-    let (mut machine, opening) = greeted();
+    answered_over(properties())
+}
+
+fn answered_over(properties: Properties) -> (Machine, LinkEnd, LinkId) {
+    let (mut machine, opening) = greeted_over(properties);
     machine.handle_opened(opening, Ok((LINK, vec![1])));
     let offered = frames(&mut machine).into_iter().find_map(|frame| match frame {
         Frame::Link(offer) => Some(offer),
@@ -92,10 +105,14 @@ fn answered() -> (Machine, LinkEnd, LinkId) {
 }
 
 fn ready() -> Machine {
-    let (mut machine, end, link) = answered();
+    ready_over(properties()).0
+}
+
+fn ready_over(properties: Properties) -> (Machine, LinkId) {
+    let (mut machine, end, link) = answered_over(properties);
     machine.handle_connected(end, Ok(()));
     machine.handle_frame(PEER, Frame::LinkReady { link, mark: 9, needs_names: true }, 0);
-    machine
+    (machine, link)
 }
 
 fn frames(machine: &mut Machine) -> Vec<Frame> {
@@ -208,6 +225,30 @@ fn a_peer_that_never_says_what_became_of_its_links_is_lost() {
         _ => None,
     });
     assert!(matches!(lost, Some(LostReason::Violation(_))), "{lost:?}");
+}
+
+/// Bytes of the lost link may land until this side has closed its end.
+#[test]
+fn a_peer_hears_how_much_has_arrived_when_nothing_more_can_arrive() {
+    let alone = Properties { links_end_alone: true, immediates_name_link: true, ..properties() };
+    let (mut machine, link) = ready_over(alone);
+    let counter = machine.open_counter(PEER, 0).unwrap();
+    machine.handle_immediate(0, Some(LINK), Immediate::new(counter, 3).unwrap().to_bits());
+    let reason = "it is gone".to_owned();
+    machine.handle_frame(PEER, Frame::LinkLost { link, is_quiet: false, reason }, 0);
+    machine.handle_frame(PEER, Frame::Settle { link, counter }, 0);
+    let settled = |machine: &mut Machine| {
+        frames(machine).into_iter().find_map(|frame| match frame {
+            Frame::Settled { pages, .. } => Some(pages),
+            _ => None,
+        })
+    };
+    assert_eq!(settled(&mut machine), None, "its end is not closed");
+    assert!(matches!(machine.poll_control(), Some(Control::CloseLink { link: LINK, .. })));
+    assert_eq!(settled(&mut machine), None, "the driver is about to close it");
+    machine.handle_immediate(0, Some(LINK), Immediate::new(counter, 2).unwrap().to_bits());
+    assert!(machine.poll_control().is_none());
+    assert_eq!(settled(&mut machine), Some(5));
 }
 
 #[test]

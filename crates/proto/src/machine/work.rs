@@ -134,10 +134,14 @@ pub enum Content<'a> {
 }
 
 impl Machine {
-    /// Returns the next work on links, rails and keys.
+    /// Returns the next work on links, rails and keys. The work returned before is done.
     #[inline]
     pub fn poll_control(&mut self) -> Option<Control> {
-        self.control.pop_front()
+        let control = self.control.pop_front();
+        if control.is_none() && !self.settling.is_empty() {
+            self.answer_after_close();
+        }
+        control
     }
 
     /// Begins a round of posts: everything that [`poll_post`](Self::poll_post) returns until it

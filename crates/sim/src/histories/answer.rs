@@ -21,6 +21,7 @@ impl World {
         for place in 0..self.hosts[host].peers.len() {
             let (connection, end) = self.hosts[host].peers[place];
             self.see_loss(connection, end);
+            self.check_budget(connection, end);
             self.collect_said(connection, end);
             if self.connections[connection].ends[end].messages.is_eager || !self.is_storm {
                 self.hear(connection, end);
@@ -47,14 +48,16 @@ impl World {
             let host = &self.hosts[end.host];
             host.stopped_long_until > 0 && host.stopped_long_until >= recently
         };
-        let is_deserved = other.killed_at.is_some()
+        let is_deserved = !self.connections[connection].is_honest
+            || other.killed_at.is_some()
             || there.has_left
             || other.has_left
             || other.lost_at.is_some()
             // Operations over a card that cannot be reset cannot be stopped.
             || self.has_broken_card(there.host)
             || was_stopped(there)
-            || was_stopped(other);
+            || was_stopped(other)
+            || self.was_parted(&self.connections[connection], recently);
         if !is_deserved {
             broken!(self, "end {end} of connection {connection} has lost its peer, which is well: {reason}");
         }
@@ -112,7 +115,7 @@ impl World {
     /// Checks that the bytes of a finished transfer are in place.
     fn check_written(&self, transfer: &Transfer) {
         let grant = &self.grants[transfer.grant];
-        let Some(memory) = grant.look() else { return };
+        let Some(memory) = grant.look().filter(|_| self.is_honest(transfer.connection)) else { return };
         for (page, content) in &transfer.pages {
             if !grant.holds(&memory, *page, *content) {
                 let Transfer { number, grant, .. } = transfer;
@@ -132,7 +135,7 @@ impl World {
             TransferFault::Rail(_) => self.has_broken_card(transfer.host),
             TransferFault::NoRight => false,
         };
-        if !is_deserved {
+        if !is_deserved && self.is_honest(transfer.connection) {
             broken!(self, "transfer {} failed without a reason: {fault:?}", transfer.number);
         }
         self.count(
@@ -165,7 +168,7 @@ impl World {
         let Ok(slice) = lent.try_reclaim() else {
             broken!(self, "transfer {number} has ended, and a card has a part of its memory")
         };
-        if is_ok && transfer.direction == Direction::Read {
+        if is_ok && transfer.direction == Direction::Read && self.is_honest(transfer.connection) {
             for ((page, content), place) in transfer.pages.iter().zip(&transfer.places) {
                 let start = transfer.layout.start(*place as usize);
                 if !content.is(&slice[start..][..transfer.layout.page_len]) {
@@ -193,6 +196,7 @@ impl World {
     /// Notes the contents of the pages of a transfer that has ended.
     fn note_pages(&mut self, transfer: &Transfer, is_ok: bool) {
         let is_write = transfer.direction == Direction::Write;
+        let is_honest = self.is_honest(transfer.connection);
         let grant = &mut self.grants[transfer.grant];
         for (page, content) in &transfer.pages {
             let page = &mut grant.pages[*page];
@@ -201,7 +205,8 @@ impl World {
                 continue;
             }
             page.is_written = false;
-            page.is_spoiled |= !is_ok;
+            // What a liar has done is nobody's to know.
+            page.is_spoiled |= !is_ok && is_honest;
             page.content = is_ok.then_some(*content);
         }
         let Some(counter) = transfer.counter else { return };
@@ -245,14 +250,14 @@ impl World {
                 tell!(self, "back: grant", grant);
                 self.count("grants back", 1);
                 self.look_a_last_time(grant, &memory);
-                let rest = self.grants[grant].rest.take();
+                let (rest, has_word) = (self.grants[grant].rest.take(), self.grants[grant].has_word);
                 match (memory.try_into_slice(), self.chance.once_in(2)) {
                     (Ok(slice), true) => self.put_away(host, slice, rest),
                     (Ok(mut slice), false) => {
                         slice.fill(WORN);
                         self.kept.push((host, slice, WORN));
                     }
-                    (Err(memory), _) => self.put_aside(host, memory),
+                    (Err(memory), _) => self.put_aside(host, memory, has_word),
                 }
             }
             RevokeAnswer::NotYet(why) => {

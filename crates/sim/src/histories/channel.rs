@@ -12,7 +12,8 @@ impl World {
         let lives = [from, to].map(|host| (host, self.hosts[host].life));
         let ends = lives.map(|(host, life)| End::new(host, life, self.now, !self.chance.once_in(3)));
         let connection = self.connections.len();
-        self.connections.push(Connection { ends });
+        let is_honest = !self.is_liar(from) && !self.is_liar(to);
+        self.connections.push(Connection { is_honest, ends });
         tell!(self, "connect: connection, from, to", connection, from, to);
         self.count("connections", 1);
         // The accepting side knows of it first.
@@ -41,6 +42,12 @@ impl World {
             self.schedule(at, What::Introduce { connection, end });
             return;
         }
+        let other = self.connections[connection].ends[1 - end].host;
+        if let Some(at) = self.cut_until(other, host).or_else(|| self.cut_until(host, other)) {
+            self.schedule(at, What::Introduce { connection, end });
+            return;
+        }
+        let there = &mut self.hosts[host];
         let key = there.machine().add_peer(end == 0, now);
         let view = there.answers.add_peer(key);
         assert_eq!(key.0 as usize, there.peers.len(), "peers are numbered in turn");
@@ -62,13 +69,15 @@ impl World {
             // It waits where it is, and all later ones behind it.
             None => Some(now + 1_000),
             Some(_) if self.hosts[host].is_stopped(now) => Some(self.hosts[host].stopped_until),
-            Some(_) => None,
+            Some(_) => self.cut_until(self.connections[connection].ends[1 - end].host, host),
         };
         if let Some(at) = later {
             self.schedule(at, What::Deliver { connection, end });
             return;
         }
+        let there = &mut self.connections[connection].ends[end];
         let (key, packet) = (there.key(), there.inbox.pop_front());
+        self.note_acknowledged(connection, end, packet.as_ref());
         let machine = self.hosts[host].machine();
         match packet {
             Some(Packet::Frame(frame)) => machine.handle_frame(key, frame, now),
@@ -91,7 +100,10 @@ impl World {
                 Output::Frame(key, frame) => {
                     let (connection, end) = self.hosts[host].peers[key.0 as usize];
                     if self.connections[connection].ends[end].is_open {
-                        self.put(connection, 1 - end, Packet::Frame(frame));
+                        match self.is_liar(host) {
+                            true => self.speak(connection, end, frame),
+                            false => self.put(connection, 1 - end, Packet::Frame(frame)),
+                        }
                     }
                 }
                 Output::Close(key) => {
@@ -110,8 +122,13 @@ impl World {
         }
     }
 
-    fn put(&mut self, connection: usize, end: usize, packet: Packet) {
+    pub(super) fn put(&mut self, connection: usize, end: usize, packet: Packet) {
         let delay = self.control_delay();
+        let is_own = !self.connections[connection].is_honest;
+        let is_lie = self.is_liar(self.connections[connection].ends[1 - end].host);
+        if let (Packet::Frame(frame), Some(liar), false) = (&packet, &mut self.liar, is_lie) {
+            liar.hear(frame, is_own);
+        }
         self.log(|| format!("to connection {connection} end {end}: {packet:?}"));
         let there = &mut self.connections[connection].ends[end];
         there.inbox_until = there.inbox_until.max(self.now + delay);

@@ -1,11 +1,23 @@
 //! Checks that must hold at every moment.
 
 use farreach_memory::Exposed;
+use farreach_proto::wire::Frame;
 
 use super::content::{Content, WORN};
-use super::party::End;
-use super::thing::{Grant, Hold};
+use super::party::{End, Packet};
+use super::thing::{Grant, Hold, Transfer};
 use super::world::{World, broken};
+
+/// The bytes of a machine's state of one peer, without what the peer announces.
+const MEMORY_MIN: usize = 64 * 1024;
+/// The bytes for a grant, a counter and a message of a peer, with the room that tables keep free.
+const GRANT_BYTES: usize = 512;
+const COUNTER_BYTES: usize = 512;
+const MESSAGE_BYTES: usize = 256;
+/// The bytes for a request of the machine's own user.
+const REQUEST_BYTES: usize = 1024;
+/// The number of links that a rail has to one peer, at most.
+const LINKS_PER_RAIL_MAX: usize = 8;
 
 impl World {
     /// Checks that a counter has never counted more pages than have arrived, and never decreases.
@@ -16,7 +28,11 @@ impl World {
             broken!(self, "counter {count} was at {} and is at {reached}", it.reached);
         }
         it.reached = reached;
-        if reached <= it.present || it.is_unobservable {
+        if self.counts[count].view.is_aborted() && !self.may_be_aborted(count) {
+            broken!(self, "counter {count} is aborted, and its peer has aborted nothing");
+        }
+        let it = &mut self.counts[count];
+        if reached <= it.present || it.is_unobservable || !self.connections[it.connection].is_honest {
             return;
         }
         let mut place = 0;
@@ -39,6 +55,20 @@ impl World {
             let (present, total) = (it.present, it.total);
             broken!(self, "counter {count} is at {reached} of {total}, and {present} pages are there");
         }
+    }
+
+    /// Returns `true` if a transfer that raises a counter may have been aborted.
+    fn may_be_aborted(&self, count: usize) -> bool {
+        let it = &self.counts[count];
+        let is_whole = self.is_honest(it.connection) && self.connections[it.connection].is_whole();
+        let has_broken =
+            self.connections[it.connection].ends.iter().any(|end| self.has_broken_card(end.host));
+        let may_fail = |transfer: &Transfer| {
+            let is_ending =
+                transfer.is_given_up || transfer.is_wrong || self.grants[transfer.grant].is_revoked;
+            transfer.counter == Some(count) && is_ending
+        };
+        !is_whole || has_broken || !it.is_clean || self.transfers.iter().any(may_fail)
     }
 
     /// Checks memory that its user has back: which of the pages that counters wait for have
@@ -68,25 +98,39 @@ impl World {
 
     /// Checks that every wait ends in time.
     pub(super) fn audit(&mut self) {
+        self.check_violations();
         let (tuning, slack) = (self.scenario.tuning.clone(), self.scenario.slack_ns());
-        // A stopped host begins at the end of its stop.
+        // A stopped host begins at the end of its stop. The liar may wait for as long as it likes.
         let is_late = |host: usize, since: u64, bound: u64| {
+            let is_liar = self.is_liar(host);
             let host = &self.hosts[host];
-            host.is_alive() && !host.is_stopped(self.now) && self.now > since.max(host.stopped_until) + bound
+            let is_awake = host.is_alive() && !host.is_stopped(self.now);
+            is_awake && !is_liar && self.now > since.max(host.stopped_until) + bound
         };
         for (connection, it) in self.connections.iter().enumerate() {
             for end in 0..2 {
                 let (there, other) = (&it.ends[end], &it.ends[1 - end]);
                 let is_there = there.peer.is_some() && there.killed_at.is_none();
-                if let Some(killed_at) = other.killed_at.filter(|_| is_there && there.lost_at.is_none())
-                    && is_late(there.host, killed_at.max(there.since), tuning.silence + slack)
-                {
-                    broken!(
-                        self,
-                        "end {end} of connection {connection} does not notice that its peer was killed"
-                    );
+                let stopped = &self.hosts[other.host];
+                let stopped_at = stopped.is_stopped(self.now).then_some(stopped.stopped_at);
+                let silent_since = [
+                    ("was killed", other.killed_at),
+                    ("does nothing", stopped_at.filter(|_| other.killed_at.is_none())),
+                    ("cannot be heard", self.cut_since(it, end)),
+                ];
+                for (what, since) in silent_since {
+                    let is_unnoticed = is_there && there.lost_at.is_none();
+                    if let Some(since) = since.filter(|_| is_unnoticed)
+                        && is_late(there.host, since.max(there.since), tuning.silence + slack)
+                    {
+                        broken!(
+                            self,
+                            "end {end} of connection {connection} does not notice that its peer {what}"
+                        );
+                    }
                 }
-                if there.lost_at.is_some() && is_there && !there.messages.waiting.is_empty() {
+                let is_liar = self.is_liar(there.host);
+                if there.lost_at.is_some() && is_there && !there.messages.waiting.is_empty() && !is_liar {
                     broken!(self, "a message waits for the lost peer of connection {connection}");
                 }
             }
@@ -118,9 +162,66 @@ impl World {
         }
         for count in self.counts.iter().filter(|count| !count.is_closed) {
             let is_lost = lost_at(count.connection, count.end).is_some();
-            if is_lost && !count.view.has_ended() {
+            if is_lost && !count.view.has_ended() && !self.is_liar(count.host) {
                 broken!(self, "a wait for counter {} does not end with its peer", count.id.to_raw());
             }
+        }
+    }
+
+    /// Returns `true` if neither end of a connection lies.
+    pub(super) fn is_honest(&self, connection: usize) -> bool {
+        self.connections[connection].is_honest
+    }
+
+    /// Notes that a peer says that it has stopped using grants, truly or not.
+    pub(super) fn note_acknowledged(&mut self, connection: usize, end: usize, packet: Option<&Packet>) {
+        let Some(Packet::Frame(frame)) = packet else { return };
+        let is_of = |id: u64| match frame {
+            Frame::Revoked { grant } => *grant == id,
+            Frame::Goodbye | Frame::Refused { .. } => true,
+            _ => false,
+        };
+        let own = self.grants.iter_mut().filter(|grant| (grant.connection, grant.end) == (connection, end));
+        own.for_each(|grant| grant.has_word |= is_of(grant.id));
+    }
+
+    /// Checks that what an honest machine keeps for a peer is within its budgets.
+    pub(super) fn check_budget(&mut self, connection: usize, end: usize) {
+        let (budgets, messages) = (self.scenario.tuning.budgets, self.scenario.tuning.messages as usize);
+        let there = &self.connections[connection].ends[end];
+        let (host, Some((key, view))) = (there.host, &there.peer) else { return };
+        if view.untaken() > messages {
+            broken!(self, "end {end} of connection {connection} holds {} messages", view.untaken());
+        }
+        if self.is_honest(connection) || self.is_liar(host) {
+            return;
+        }
+        let Some(machine) = &self.hosts[host].machine else { return };
+        let (Some((grants, counters)), Some(kept)) = (machine.announced_by(*key), machine.peer_memory(*key))
+        else {
+            return;
+        };
+        if grants > budgets.grants as usize || counters > budgets.counters as usize {
+            broken!(self, "the liar has announced {grants} grants and {counters} counters to host {host}");
+        }
+        let links = machine.census().links;
+        let links_max = machine.peer_count() * self.scenario.hosts[host].len() * LINKS_PER_RAIL_MAX;
+        if links > links_max {
+            broken!(self, "host {host} has {links} links, and {links_max} at most were agreed on");
+        }
+        // What its own user has requested is not the liar's doing.
+        let own = (there.transfers + there.messages.asked) as usize * REQUEST_BYTES;
+        let most = MEMORY_MIN
+            + own
+            + budgets.grants as usize * GRANT_BYTES
+            + budgets.counters as usize * COUNTER_BYTES
+            + messages * (self.scenario.tuning.message_max + MESSAGE_BYTES);
+        self.most_kept = self.most_kept.max(kept);
+        if kept > most {
+            let (key, machine) = (*key, self.hosts[host].machine.as_ref());
+            let portrait = machine.map(|machine| machine.portrait(key)).unwrap_or_default();
+            self.log(|| portrait);
+            broken!(self, "host {host} keeps {kept} bytes for the liar, and {most} are its budget");
         }
     }
 
@@ -138,7 +239,7 @@ impl World {
     /// land after it.
     pub(super) fn check_pages(&self, place: usize, pages: impl IntoIterator<Item = usize>) {
         let grant = &self.grants[place];
-        let Some(memory) = grant.look() else { return };
+        let Some(memory) = grant.look().filter(|_| self.is_honest(grant.connection)) else { return };
         let certain = |page: usize| match grant.pages[page] {
             it if it.is_written || it.is_spoiled => None,
             it => Some((page, it.content?)),

@@ -5,8 +5,8 @@ use farreach_proto::machine::pairs_of;
 use farreach_proto::rights::Rights;
 
 use super::content::WORN;
-use super::party::End;
-use super::thing::{Change, Count, Hold};
+use super::party::{Connection, End};
+use super::thing::{Change, Count, Grant, Hold, Transfer};
 use super::world::{World, broken, tell};
 use crate::SimCard;
 
@@ -15,10 +15,18 @@ impl World {
     pub(super) fn calm(&mut self) {
         self.is_storm = false;
         tell!(self, "calm");
+        // Where a rail does not separate peers, a liar can cause resets that cost all peers their
+        // links, so nothing need settle while it is there.
+        if !self.scenario.is_separated() {
+            self.retire_liar();
+        }
         let end = self.now + 8 * self.scenario.tuning.silence;
         let is_awake = |world: &mut Self| {
             let now = world.now;
-            world.hosts.iter().all(|host| host.is_alive() && !host.is_stopped(now))
+            let mut hosts = (0..world.hosts.len()).filter(|host| !world.is_retired(*host));
+            let are_parted = world.partitions.iter().any(|it| it.until > now);
+            hosts.all(|host| world.hosts[host].is_alive() && !world.hosts[host].is_stopped(now))
+                && !are_parted
         };
         if !self.run_until(end, is_awake) {
             broken!(self, "a host stays stopped: that is the simulation's fault");
@@ -26,7 +34,7 @@ impl World {
         self.network.calm();
         let end = self.now + self.settled_within_ns();
         if self.run_until(end, |world| world.unsettled().is_none()) {
-            return;
+            return self.give_up_on_liar();
         }
         // Without any rail left, there is nothing to wait for.
         for number in self.stranded() {
@@ -37,6 +45,22 @@ impl World {
             let what = self.unsettled().unwrap_or_default();
             self.show_stuck();
             broken!(self, "nothing goes wrong any more, and {what}");
+        }
+        self.give_up_on_liar();
+    }
+
+    /// Lets honest users abort their transfers with the liar. Each ends, whatever the liar does.
+    fn give_up_on_liar(&mut self) {
+        let with_liar = |world: &Self| -> Vec<u64> {
+            let is_so = |it: &&Transfer| !world.is_honest(it.connection) && !world.is_liar(it.host);
+            world.transfers.iter().filter(is_so).map(|it| it.number).collect()
+        };
+        for number in with_liar(self) {
+            self.give_up(number);
+        }
+        let end = self.now + self.settled_within_ns();
+        if !self.run_until(end, |world| with_liar(world).is_empty()) {
+            broken!(self, "the liar keeps transfer {} from ending", with_liar(self)[0]);
         }
     }
 
@@ -64,7 +88,8 @@ impl World {
             let [from, to] = [0, 1].map(|end| self.connections[connection].ends[end].host);
             !self.can_reach(from, to)
         };
-        self.transfers.iter().filter(|it| is_stranded(it.connection)).map(|it| it.number).collect()
+        let honest = self.transfers.iter().filter(|it| self.is_honest(it.connection));
+        honest.filter(|it| is_stranded(it.connection)).map(|it| it.number).collect()
     }
 
     /// Returns `true` if cards are left over which one host reaches another, when it connects to
@@ -87,19 +112,22 @@ impl World {
 
     /// Returns something that was begun and has not ended.
     fn unsettled(&mut self) -> Option<String> {
-        if let Some(transfer) = self.transfers.first() {
+        if let Some(transfer) = self.transfers.iter().find(|it| self.is_honest(it.connection)) {
             return Some(format!("transfer {} has no end", transfer.number));
         }
         // Atomics wait for a link that supports them.
         let is_possible = |change: &&Change| {
-            let ends = &self.connections[change.connection].ends;
-            self.reaches(ends[change.end].host, ends[1 - change.end].host, |card| card.properties.has_atomics)
+            let Connection { is_honest, ends } = &self.connections[change.connection];
+            *is_honest
+                && self.reaches(ends[change.end].host, ends[1 - change.end].host, |card| {
+                    card.properties.has_atomics
+                })
         };
         if let Some(change) = self.changes.iter().find(is_possible) {
             return Some(format!("word {} of grant {} is not answered", change.word, change.grant));
         }
         for (place, grant) in self.grants.iter().enumerate() {
-            if matches!(grant.hold, Hold::Revoking { .. }) {
+            if matches!(grant.hold, Hold::Revoking { .. }) && !self.is_liar(grant.host) {
                 return Some(format!("grant {place} is not answered for"));
             }
         }
@@ -111,7 +139,7 @@ impl World {
             return Some(format!("connection {connection} is not known to both of its ends"));
         }
         for (place, connection) in
-            self.connections.iter().enumerate().filter(|(_, connection)| connection.is_whole())
+            self.connections.iter().enumerate().filter(|(_, it)| it.is_whole() && it.is_honest)
         {
             // Before the first link is made, messages wait for it.
             let is_stranded = !self.can_reach(connection.ends[0].host, connection.ends[1].host);
@@ -135,7 +163,11 @@ impl World {
     /// Returns `true` if a counter must count every page.
     fn is_owed(&self, count: &Count) -> bool {
         let is_whole = self.connections[count.connection].is_whole();
-        is_whole && count.is_clean && count.under_way == 0 && !count.is_closed
+        is_whole
+            && self.is_honest(count.connection)
+            && count.is_clean
+            && count.under_way == 0
+            && !count.is_closed
     }
 
     /// Checks that living engines continue: new transfers between all of them succeed.
@@ -194,7 +226,7 @@ impl World {
             let mut tried = Vec::new();
             for from in 0..self.hosts.len() {
                 for to in from + 1..self.hosts.len() {
-                    if self.can_reach(from, to) {
+                    if !self.is_liar(from) && !self.is_liar(to) && self.can_reach(from, to) {
                         tried.push(self.connection_between(from, to));
                     }
                 }
@@ -226,7 +258,7 @@ impl World {
 
     /// Returns the connection between two living hosts, a new one if necessary.
     fn connection_between(&mut self, from: usize, to: usize) -> usize {
-        let is_between = |connection: &super::party::Connection| {
+        let is_between = |connection: &Connection| {
             let hosts = [connection.ends[0].host, connection.ends[1].host];
             (hosts == [from, to] || hosts == [to, from]) && connection.is_whole()
         };
@@ -246,7 +278,7 @@ impl World {
         loop {
             let is_granted = |grant: &usize| {
                 let grant = &self.grants[*grant];
-                grant.is_granted() && !self.is_beyond_proof(grant)
+                grant.is_granted() && !self.is_beyond_proof(grant) && !self.is_liar(grant.host)
             };
             let granted: Vec<usize> = (0..self.grants.len()).filter(is_granted).collect();
             if granted.is_empty() {
@@ -262,7 +294,8 @@ impl World {
                 self.observe(host);
             }
             let is_over = |world: &mut Self| {
-                !world.grants.iter().any(|grant| matches!(grant.hold, Hold::Revoking { .. }))
+                let is_open = |grant: &Grant| matches!(grant.hold, Hold::Revoking { .. });
+                !world.grants.iter().any(|grant| is_open(grant) && !world.is_liar(grant.host))
             };
             let until = self.now + patience + self.scenario.slack_ns();
             if !self.run_until(until, is_over) {
@@ -281,7 +314,12 @@ impl World {
                 }
             }
         }
-        (0..self.hosts.len()).for_each(|host| self.observe(host));
+        for host in 0..self.hosts.len() {
+            if self.hosts[host].is_alive() {
+                self.observe(host);
+            }
+        }
+        self.retire_liar();
         let end = self.now + self.scenario.settled_within_ns();
         if !self.run_until(end, |world| world.left_behind().is_none()) {
             let what = self.left_behind().unwrap_or_default();
@@ -304,8 +342,8 @@ impl World {
 
     /// Returns something that an engine keeps although its user has nothing any more.
     fn left_behind(&mut self) -> Option<String> {
-        for host in 0..self.hosts.len() {
-            let is_stuck = |grant: &super::thing::Grant| {
+        for host in (0..self.hosts.len()).filter(|host| !self.is_liar(*host)).collect::<Vec<_>>() {
+            let is_stuck = |grant: &Grant| {
                 grant.host == host && !matches!(grant.hold, Hold::Over) && self.is_beyond_proof(grant)
             };
             let stuck = self.grants.iter().filter(|grant| is_stuck(grant)).count();
@@ -337,18 +375,38 @@ impl World {
         None
     }
 
+    /// Checks that honest hosts have not misused their cards. The liar may, and may make others
+    /// post nonsense to where it says that its memory is.
+    pub(super) fn check_violations(&mut self) {
+        for violation in self.network.violations().split_off(self.violations_seen) {
+            self.violations_seen += 1;
+            let home = self.homes.get(&violation.card).copied();
+            let owner = violation.link.and_then(|link| self.network.owner_of(link));
+            let is_liars = |it: &Connection| {
+                let is_end = |end: &End| {
+                    Some((end.host, end.life)) == home && end.peer.as_ref().map(|(key, _)| *key) == owner
+                };
+                !it.is_honest && it.ends.iter().any(is_end)
+            };
+            let is_excused = home.is_some_and(|(host, _)| self.is_liar(host))
+                || (owner.is_some() && self.connections.iter().any(is_liars));
+            if !is_excused {
+                broken!(self, "{violation}");
+            }
+        }
+    }
+
     /// Runs the last checks.
     pub(super) fn finish(&mut self) {
         self.check_memory();
-        if let Some(violation) = self.network.violations().first() {
-            broken!(self, "{violation}");
-        }
+        self.check_violations();
         let has_refused = self.tally.contains_key("grants refused");
         let leaked = self.network.leaked();
         if leaked > 0 && !has_refused && self.scenario.network.odds.end_key_fails == 0 {
             broken!(self, "{leaked} keys or requests were leaked");
         }
-        let resets = self.hosts.iter_mut().map(|host| host.machine().census().resets).sum();
+        let machines = self.hosts.iter().filter_map(|host| host.machine.as_ref());
+        let resets = machines.map(|machine| machine.census().resets).sum();
         self.count("rails begun anew", resets);
         for (what, times) in self.network.counts() {
             self.count(what, times);
@@ -367,7 +425,7 @@ impl World {
     }
 }
 
-impl super::party::Connection {
+impl Connection {
     /// Returns `true` if one side has lost the other.
     fn is_lost(&self) -> bool {
         self.ends.iter().any(|end| end.lost_at.is_some())

@@ -30,7 +30,14 @@ impl World {
             }
         }
         let Some(there) = started else { broken!(self, "host {host} cannot be started") };
-        self.hosts[host] = Host { step_at: u64::MAX, ..there };
+        self.homes.extend(there.cards.iter().map(|card| (*card, (host, life))));
+        let disturbed_until = self.hosts[host].disturbed_until;
+        self.hosts[host] = Host { step_at: u64::MAX, disturbed_until, ..there };
+        if self.is_liar(host)
+            && let (Some(liar), Some(carrier)) = (&mut self.liar, &mut self.hosts[host].carrier)
+        {
+            liar.start(carrier);
+        }
         tell!(self, "start: host, life", host, life);
         let at = self.now;
         self.step_by(host, at);
@@ -60,9 +67,10 @@ impl World {
         let forgiven = self.scenario.forgiven_ns();
         // Stops in close succession add up.
         let is_fit =
-            |host: &Host| host.is_alive() && now >= host.stopped_until + self.scenario.tuning.silence;
+            |host: &Host| host.is_alive() && now >= host.disturbed_until + self.scenario.tuning.silence;
         let fit: Vec<usize> = (0..self.hosts.len()).filter(|host| is_fit(&self.hosts[*host])).collect();
         let Some(host) = self.chance.one_of(&fit) else { return };
+        let others: Vec<usize> = fit.into_iter().filter(|other| *other != host).collect();
         self.count(fault.name(), 1);
         let silence = self.scenario.tuning.silence;
         match fault {
@@ -77,12 +85,34 @@ impl World {
             }
             Fault::Kill => self.kill(host, true),
             Fault::Crash => self.kill(host, false),
+            Fault::Hang => {
+                let for_ns = silence + self.chance.below(2 * silence);
+                let life = self.hosts[host].life;
+                // It does nothing more by itself.
+                self.stop(host, for_ns + silence);
+                self.hosts[host].stopped_long_until = now + for_ns;
+                self.schedule(now + for_ns, What::KillHung { host, life });
+            }
+            Fault::PartShortly | Fault::PartLong => {
+                if let Some(other) = self.chance.one_of(&others) {
+                    self.part([host, other], fault == Fault::PartLong);
+                }
+            }
+        }
+    }
+
+    pub(super) fn kill_hung(&mut self, host: usize, life: u64) {
+        if self.hosts[host].life == life && self.hosts[host].is_alive() {
+            let is_told = self.chance.once_in(2);
+            self.kill(host, is_told);
         }
     }
 
     fn stop(&mut self, host: usize, for_ns: u64) {
         tell!(self, "stop: host, for ns", host, for_ns);
-        self.hosts[host].stopped_until = self.now + for_ns;
+        let there = &mut self.hosts[host];
+        (there.stopped_at, there.stopped_until) = (self.now, self.now + for_ns);
+        there.disturbed_until = there.disturbed_until.max(there.stopped_until);
         self.network.stop_host(host as u32, for_ns);
         self.hosts[host].step_at = u64::MAX;
         let at = self.now + for_ns + 1;
@@ -90,7 +120,14 @@ impl World {
     }
 
     /// Kills an engine at once, with everything that its user has.
-    fn kill(&mut self, host: usize, is_told: bool) {
+    pub(super) fn kill(&mut self, host: usize, is_told: bool) {
+        self.kill_for_good(host, is_told);
+        let at = self.now + self.chance.within(100_000..=3 * self.scenario.tuning.silence);
+        self.schedule(at, What::Restart { host });
+    }
+
+    /// As [`kill`](Self::kill), without another life.
+    pub(super) fn kill_for_good(&mut self, host: usize, is_told: bool) {
         tell!(self, "kill: host, told", host, is_told);
         self.network.kill_host(host as u32);
         for (connection, end) in self.ends_of(host) {
@@ -110,9 +147,13 @@ impl World {
         }
         self.counts.iter_mut().filter(|count| count.host == host).for_each(|count| count.is_closed = true);
         let life = self.hosts[host].life;
-        self.hosts[host] = Host { life, ..Host::default() };
-        let at = self.now + self.chance.within(100_000..=3 * self.scenario.tuning.silence);
-        self.schedule(at, What::Restart { host });
+        let disturbed_until = self.hosts[host].disturbed_until;
+        self.hosts[host] = Host { life, disturbed_until, ..Host::default() };
+        if self.is_liar(host)
+            && let Some(liar) = &mut self.liar
+        {
+            (liar.source, liar.sink) = (None, None);
+        }
     }
 
     /// Returns all connections of a host's life, including those that it does not know of yet.

@@ -30,6 +30,7 @@ impl World {
 
     /// Collects which of an end's messages the engine has taken.
     pub(super) fn collect_said(&mut self, connection: usize, end: usize) {
+        let is_honest = self.is_honest(connection);
         let there = &mut self.connections[connection].ends[end];
         let is_lost = there.lost_at.is_some();
         let mut accepted = 0;
@@ -38,6 +39,7 @@ impl World {
             match answer {
                 Ok(()) => accepted += 1,
                 Err(SendError::PeerLost { .. }) if is_lost => {}
+                Err(_) if !is_honest => {}
                 Err(error) => broken!(self, "a message over connection {connection} failed: {error:?}"),
             }
         }
@@ -55,7 +57,11 @@ impl World {
         let mut taken = 0;
         while let Some(bytes) = view.take_message() {
             let number = self.connections[connection].ends[end].messages.received;
-            if bytes != message(connection, 1 - end, number) {
+            let is_honest = self.connections[connection].is_honest;
+            if !is_honest && bytes.len() > self.scenario.tuning.message_max {
+                broken!(self, "a message of {} bytes has come from the liar", bytes.len());
+            }
+            if is_honest && bytes != message(connection, 1 - end, number) {
                 broken!(
                     self,
                     "message {number} over connection {connection} to end {end} is another one: {bytes:?}"
@@ -120,6 +126,10 @@ impl World {
         let (word, swap) = (change.word, change.swap);
         tell!(self, "word answered: grant, word, ok", change.grant, word, answer.is_ok());
         let is_lost = self.connections[change.connection].ends[change.end].lost_at.is_some();
+        if !self.is_honest(change.connection) {
+            self.grants[change.grant].words[word].asked -= 1;
+            return;
+        }
         let is_revoked = self.grants[change.grant].is_revoked;
         let it = &mut self.grants[change.grant].words[word];
         it.asked -= 1;
@@ -167,7 +177,7 @@ impl World {
 
     /// Checks that words of a grant hold what was asked for, when no request is open any more.
     pub(super) fn check_atomics(&self, grant: &Grant) {
-        let Some(memory) = grant.look() else { return };
+        let Some(memory) = grant.look().filter(|_| self.is_honest(grant.connection)) else { return };
         for (index, word) in grant.words.iter().enumerate().filter(|(_, word)| word.asked == 0) {
             let value = memory.atomic_at(8 * index).load(std::sync::atomic::Ordering::Relaxed);
             let is_right = match index % 2 {

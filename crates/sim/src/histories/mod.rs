@@ -13,6 +13,11 @@
 //! faults stop: everything that was begun ends, living engines continue, and when all users have
 //! left, nothing is kept.
 //!
+//! In some histories one host [lies](liar), and in some the control connection between two hosts is
+//! silent for a while, in one direction or both. Then everything above holds for the others: what
+//! is between honest hosts is exact, every wait of an honest host ends, memory that is back stays
+//! as it is, and what an honest machine keeps for the liar is within its budgets.
+//!
 //! `cargo xtask sim` runs many histories. A failed one is reported by its seed.
 
 mod answer;
@@ -22,8 +27,11 @@ mod check;
 mod close;
 mod content;
 mod fate;
+mod forged;
+mod liar;
 mod messages;
 mod pages;
+mod partition;
 mod party;
 mod scenario;
 mod thing;
@@ -84,6 +92,16 @@ fn run_all(seeds: impl Iterator<Item = u64>, is_logged: bool) -> BTreeMap<&'stat
 #[test]
 fn some_seeds() {
     run_all(0..300, false);
+}
+
+/// Histories with a host that lies.
+#[test]
+fn lying_seeds() {
+    let is_lying = |seed: &u64| scenario::Scenario::new(*seed).lying.is_some();
+    let tally = run_all((1000..2200).filter(is_lying), false);
+    for what in ["lies", "frames invented", "posts forged"] {
+        assert!(tally.get(what).is_some_and(|times| *times > 1000), "{what}: {tally:?}");
+    }
 }
 
 #[test]

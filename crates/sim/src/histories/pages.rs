@@ -4,7 +4,7 @@ use farreach_memory::{Exposed, Memory};
 use farreach_proto::machine::{Direction, NewTransfer};
 use farreach_proto::plan::{Pages, Plan};
 use farreach_proto::rights::Rights;
-use farreach_rail::{EndedKeys, Held};
+use farreach_rail::{EndedKeys, Held, Properties};
 
 use super::content::{Content, Layout, WORN};
 use super::fate::PIECE;
@@ -38,14 +38,16 @@ impl World {
         let made = match self.hosts[host].grant(key, slice.expose(), rights, now) {
             Ok(made) => made,
             Err((error, memory)) => {
-                if self.scenario.network.odds.setup_fails == 0 && !self.has_broken_card(host) {
+                let may_fail = self.scenario.network.odds.setup_fails > 0 || self.has_broken_card(host);
+                if !may_fail && self.is_honest(connection) {
                     broken!(self, "memory cannot be granted: {error}");
                 }
                 self.count("grants refused", 1);
                 let Some(memory) = memory else { broken!(self, "a rail keeps memory that was not granted") };
                 match memory.try_into_slice() {
                     Ok(slice) => self.put_away(host, slice, Some(rest)),
-                    Err(memory) => self.put_aside(host, memory),
+                    // No link is ended for it: no peer has got the keys.
+                    Err(memory) => self.put_aside(host, memory, true),
                 }
                 return None;
             }
@@ -76,6 +78,7 @@ impl World {
             words,
             hold,
             is_revoked: false,
+            has_word: false,
             rest,
         });
         self.count("grants", 1);
@@ -117,11 +120,15 @@ impl World {
     }
 
     /// Puts aside memory that is not proven to be free. The user gets other memory instead.
-    pub(super) fn put_aside(&mut self, host: usize, memory: Exposed) {
-        let is_expected = |card: &SimCard| card.properties.ended_keys == EndedKeys::StopNew;
+    /// `has_word`: the peer has said that it has stopped, so its links were not ended for a proof.
+    pub(super) fn put_aside(&mut self, host: usize, memory: Exposed, has_word: bool) {
+        let is_expected = |card: &SimCard| {
+            let Properties { ended_keys, links_end_alone, .. } = card.properties;
+            ended_keys == EndedKeys::StopNew && (!links_end_alone || has_word)
+        };
         let may_fail = self.scenario.network.odds.end_key_fails > 0 || self.has_broken_card(host);
         if !may_fail && !self.scenario.hosts[host].iter().any(is_expected) {
-            broken!(self, "memory is not proven to be free, and every card of host {host} proves it at once");
+            broken!(self, "memory is not proven to be free, and every card of host {host} can prove it");
         }
         self.count("grants back without a proof", 1);
         self.unproven.push((host, memory));
@@ -422,6 +429,7 @@ impl World {
             count,
             counted
         );
+        self.connections[connection].ends[end].transfers += 1;
         self.hosts[host].carrier().hold(op, held);
         self.hosts[host].machine().submit(order, now);
         self.may_be_given_up(number);

@@ -31,8 +31,11 @@ pub(super) struct Host {
     pub(super) peers: Vec<(usize, usize)>,
     /// The time of the next step.
     pub(super) step_at: u64,
-    /// The time until which it does nothing.
+    /// The time until which it does nothing, and since which.
     pub(super) stopped_until: u64,
+    pub(super) stopped_at: u64,
+    /// The end of its last stop, and of the last silence of its control connections.
+    pub(super) disturbed_until: u64,
     /// The end of a stop that was long enough to be lost.
     pub(super) stopped_long_until: u64,
 }
@@ -94,6 +97,8 @@ impl Host {
 /// A connection of two engines: the control connection, and what their users have over it.
 #[derive(Debug)]
 pub(super) struct Connection {
+    /// Whether neither end lies.
+    pub(super) is_honest: bool,
     /// First the end that connected.
     pub(super) ends: [End; 2],
 }
@@ -121,6 +126,8 @@ pub(super) struct End {
     pub(super) lost_at: Option<u64>,
     /// Whether its user has closed the peer.
     pub(super) has_left: bool,
+    /// The number of transfers that its user has requested.
+    pub(super) transfers: u64,
     pub(super) messages: Messages,
 }
 
@@ -157,6 +164,7 @@ impl End {
             killed_at: None,
             lost_at: None,
             has_left: false,
+            transfers: 0,
             messages: Messages { is_eager, ..Messages::default() },
         }
     }

@@ -2,12 +2,15 @@
 
 use std::ops::RangeInclusive;
 
-use farreach_proto::machine::{Budgets, Tuning};
+use farreach_proto::machine::{Budgets, HEADER, Tuning};
 
 use super::chance::Chance;
 use crate::{Odds, SimCard, SimSettings};
 
 const MS: u64 = 1_000_000;
+
+/// The maximum length of a message in bytes.
+const MESSAGE_MAX: usize = 48;
 
 /// A scenario, before anything has happened.
 #[derive(Debug)]
@@ -32,6 +35,33 @@ pub(super) struct Scenario {
     pub(super) rewrite_once_in: u64,
     /// The lengths of pages in bytes: few different ones, so that sources fit many grants.
     pub(super) page_lens: Vec<usize>,
+    /// The host that lies, if there is one.
+    pub(super) lying: Option<Lying>,
+}
+
+/// How a host lies.
+#[derive(Debug, Clone)]
+pub(super) struct Lying {
+    pub(super) host: usize,
+    /// It is honest before this time.
+    pub(super) begins_ns: u64,
+    /// The only kind of frames that it lies about; `None` for all.
+    pub(super) topic: Option<usize>,
+    /// Frames are dropped, repeated, delayed and altered once in so many times; 0 is never.
+    pub(super) drops: u64,
+    pub(super) repeats: u64,
+    pub(super) delays: u64,
+    pub(super) alters: u64,
+    /// Frames are invented after a frame, and after each gap, once in so many times.
+    pub(super) invents: u64,
+    /// Work requests are forged after each gap, once in so many times.
+    pub(super) forges: u64,
+    pub(super) gap_ns: u64,
+    /// The kind of frames that it floods others with.
+    pub(super) flood: u64,
+    /// Whether it uses the addresses of ends that were opened for others. If not, it knows the keys
+    /// and marks that others were given. Whoever has both is that peer, for any card.
+    pub(super) steals_addresses: bool,
 }
 
 /// The number of kinds of user requests.
@@ -48,6 +78,13 @@ pub(super) enum Fault {
     Kill,
     /// It loses power: no connection is closed.
     Crash,
+    /// A call into a library does not return. Later its process is killed.
+    Hang,
+    /// The control connections of two hosts are silent for so short a time that neither loses the
+    /// other. Their links work.
+    PartShortly,
+    /// As before, for so long that one or both lose the other.
+    PartLong,
 }
 
 impl Scenario {
@@ -69,24 +106,68 @@ impl Scenario {
             page_lens: (0..chance.within(1..=2))
                 .map(|_| *pick(&mut chance, &[8, 16, 40, 64, 128, 256, 1024]))
                 .collect(),
+            lying: None,
         };
-        if chance.once_in(8) {
-            scenario.make_late(&mut chance);
+        match chance.below(24) {
+            0..3 => scenario.make_late(&mut chance),
+            3..11 => scenario.make_lying(&mut chance),
+            _ => {}
         }
         scenario
+    }
+
+    /// Makes a scenario in which one host lies to at least two others.
+    fn make_lying(&mut self, chance: &mut Chance) {
+        while self.hosts.len() < 3 {
+            let like = pick(chance, &self.hosts).clone();
+            self.hosts.push(like);
+        }
+        // Lies hide behind faults of the network.
+        if !chance.once_in(3) {
+            self.network.odds = Odds::default();
+        }
+        self.tuning.budgets = Budgets { rails: 8, grants: 64, counters: 64, ..self.tuning.budgets };
+        let is_separated = self.is_separated();
+        let mut once_in = |most: u64| if chance.once_in(2) { 1 + chance.below(most) } else { 0 };
+        let [drops, repeats, delays, alters, invents, forges] = [12, 12, 12, 12, 8, 4].map(&mut once_in);
+        self.lying = Some(Lying {
+            host: chance.index(self.hosts.len()),
+            begins_ns: chance.below(self.storm_ns / 2),
+            topic: chance.once_in(2).then(|| chance.index(20)),
+            drops,
+            repeats,
+            delays,
+            alters,
+            invents,
+            forges,
+            gap_ns: *pick(chance, &[20_000, 100_000, 500_000]),
+            flood: chance.below(5),
+            steals_addresses: is_separated && chance.once_in(2),
+        });
+    }
+
+    /// Returns `true` if every card separates its peers.
+    pub(super) fn is_separated(&self) -> bool {
+        let is_separating = |card: &SimCard| card.separates_peers && card.properties.immediates_name_link;
+        self.hosts.iter().flatten().all(is_separating)
     }
 
     /// Makes a scenario in which links fail while bytes land late, while they are resent over
     /// others, reported and overwritten.
     fn make_late(&mut self, chance: &mut Chance) {
-        let kind = if chance.once_in(4) { SimCard::tcp() } else { SimCard::efa() };
+        let kind = match chance.below(6) {
+            0 => SimCard::tcp(),
+            1 | 2 => SimCard::isolated(),
+            _ => SimCard::efa(),
+        };
         self.hosts = (0..2).map(|_| (0..chance.within(2..=3)).map(|_| kind.clone()).collect()).collect();
         let network = &mut self.network;
         let link_dies = chance.within(10..=60) as u32;
         network.odds = Odds { long_delay: chance.within(8..=20) as u32, link_dies, ..Odds::default() };
         network.delay_ns = 1..=*pick(chance, &[1_000, 10_000]);
         (network.long_delay_ns, network.dead_after_ns) = (MS..=6 * MS, 100_000..=MS);
-        (self.wish_gap_ns, self.poll_gap_ns, self.control_ns) = (60_000, 2_000, 1_000..=5_000);
+        (self.wish_gap_ns, self.control_ns) = (60_000, 1_000..=5_000);
+        self.poll_gap_ns = *pick(chance, &[2_000, 2_000, 100_000]);
         (self.tuning.drain, self.tuning.cool_down) = (4 * MS, MS);
         (self.faults, self.rewrite_once_in, self.page_lens) = (Vec::new(), 1, vec![256]);
         // Users write, and abort nothing.
@@ -121,7 +202,7 @@ fn pick<'a, T>(chance: &mut Chance, choices: &'a [T]) -> &'a T {
 fn hosts(chance: &mut Chance) -> Vec<Vec<SimCard>> {
     let offered = SimCard::kinds();
     let kinds: Vec<SimCard> = (0..chance.within(1..=2)).map(|_| pick(chance, &offered).clone()).collect();
-    let count = *pick(chance, &[2, 2, 2, 2, 2, 2, 3, 3, 3, 4]);
+    let count = *pick(chance, &[2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 4, 4, 5, 6, 8]);
     let cards = |chance: &mut Chance| {
         let more = *pick(chance, &[0, 0, 1, 1, 2]);
         // The first card is of the same kind everywhere, so that all hosts can reach each other.
@@ -143,6 +224,8 @@ fn personality(chance: &mut Chance, mut card: SimCard) -> SimCard {
     properties.window = *pick(chance, &[1, 2, 4, 9, 12, 16, 64]);
     properties.rate_bps = *pick(chance, &[1, 1_000_000_000, 100_000_000_000]);
     properties.has_atomics &= !chance.once_in(5);
+    // As much as a message of the application needs.
+    properties.message_max = MESSAGE_MAX + HEADER;
     let limits = &mut properties.limits;
     limits.pieces = *pick(chance, &[1, 2, 4, 16]);
     limits.pages = *pick(chance, &[1, 5, 64, 1024]);
@@ -164,7 +247,7 @@ fn tuning(chance: &mut Chance) -> Tuning {
         drain: chance.within(1..=4) * MS,
         cool_down: chance.within(1..=5) * MS,
         messages: *pick(chance, &[1, 2, 5, 16]),
-        message_max: 48,
+        message_max: MESSAGE_MAX,
         // Faults cause more resets than any peer may.
         budgets: Budgets { resets: u32::MAX, ..Budgets::default() },
     }
@@ -204,7 +287,16 @@ fn network(chance: &mut Chance, seed: u64) -> SimSettings {
 }
 
 fn faults(chance: &mut Chance, storm_ns: u64) -> Vec<(u64, Fault)> {
-    let kinds = [Fault::StopShortly, Fault::StopShortly, Fault::StopLong, Fault::Kill, Fault::Crash];
+    let kinds = [
+        Fault::StopShortly,
+        Fault::StopShortly,
+        Fault::StopLong,
+        Fault::Kill,
+        Fault::Crash,
+        Fault::Hang,
+        Fault::PartShortly,
+        Fault::PartLong,
+    ];
     let count = *pick(chance, &[0, 0, 1, 1, 2, 3]);
     (0..count).map(|_| (chance.below(storm_ns), *pick(chance, &kinds))).collect()
 }

@@ -30,6 +30,8 @@ pub(super) struct Grant {
     pub(super) hold: Hold,
     /// Whether its user has revoked it at least once.
     pub(super) is_revoked: bool,
+    /// Whether the peer has said that it has stopped, truly or not.
+    pub(super) has_word: bool,
     /// The rest of its piece of memory, which stays with the user.
     pub(super) rest: Option<Slice>,
 }

@@ -65,6 +65,9 @@ impl World {
         if to == from || !self.hosts[to].is_alive() || self.hosts[to].is_stopped(self.now) {
             return;
         }
+        if self.cut_until(from, to).or_else(|| self.cut_until(to, from)).is_some() {
+            return;
+        }
         let between = |ends: [usize; 2]| ends == [from, to] || ends == [to, from];
         let is_there = |connection: &&super::party::Connection| {
             let is_over = connection

@@ -1,15 +1,17 @@
 //! The state of a history, and its schedule of events.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 
 use farreach_memory::{Exposed, Slice};
 
 use super::chance::Chance;
+use super::liar::Liar;
+use super::partition::Partition;
 use super::party::{Connection, Host};
 use super::scenario::{Fault, Scenario};
 use super::thing::{Change, Count, Grant, Source, Transfer};
-use crate::SimNetwork;
+use crate::{CardId, SimNetwork};
 
 /// A history in progress.
 pub(super) struct World {
@@ -21,6 +23,10 @@ pub(super) struct World {
     agenda: BinaryHeap<Reverse<(u64, u64, What)>>,
     scheduled: u64,
     pub(super) hosts: Vec<Host>,
+    /// The host of each card, and its life.
+    pub(super) homes: HashMap<CardId, (usize, u64)>,
+    pub(super) liar: Option<Liar>,
+    pub(super) partitions: Vec<Partition>,
     pub(super) connections: Vec<Connection>,
     pub(super) grants: Vec<Grant>,
     pub(super) counts: Vec<Count>,
@@ -36,6 +42,10 @@ pub(super) struct World {
     pub(super) next_number: u64,
     pub(super) tally: BTreeMap<&'static str, u64>,
     pub(super) digest: u64,
+    /// The maximum number of bytes that a machine kept for the liar.
+    pub(super) most_kept: usize,
+    /// The number of violations of cards that were looked at.
+    pub(super) violations_seen: usize,
     /// Events with their times, if a log was asked for.
     pub(super) log: Option<Vec<(u64, String)>>,
 }
@@ -67,6 +77,17 @@ pub(super) enum What {
     },
     Restart {
         host: usize,
+    },
+    /// The process of a host in which a call does not return is killed.
+    KillHung {
+        host: usize,
+        life: u64,
+    },
+    /// The liar sends or posts something.
+    Lie,
+    /// The liar sends a frame that it has held back.
+    SayLate {
+        place: usize,
     },
     /// The check that every wait ends in time.
     Audit,
@@ -101,6 +122,7 @@ impl World {
         }
         let network = SimNetwork::new(scenario.network.clone());
         let hosts = scenario.hosts.iter().map(|_| Host::default()).collect();
+        let liar = scenario.lying.clone().map(|lying| Liar::new(lying, seed));
         Self {
             seed,
             // Uses another stream than the scenario's.
@@ -111,6 +133,9 @@ impl World {
             agenda: BinaryHeap::new(),
             scheduled: 0,
             hosts,
+            homes: HashMap::new(),
+            liar,
+            partitions: Vec::new(),
             connections: Vec::new(),
             grants: Vec::new(),
             counts: Vec::new(),
@@ -123,6 +148,8 @@ impl World {
             next_number: 0,
             tally: BTreeMap::new(),
             digest: seed,
+            most_kept: 0,
+            violations_seen: 0,
             log: is_logged.then(Vec::new),
         }
     }
@@ -136,6 +163,9 @@ impl World {
             self.schedule(at, What::Fault { place });
         }
         self.schedule(1, What::Wish);
+        if self.liar.is_some() {
+            self.schedule(1, What::Lie);
+        }
         self.schedule(AUDIT_EVERY, What::Audit);
         let end = self.scenario.storm_ns;
         self.run_until(end, |_| false);
@@ -198,7 +228,11 @@ impl World {
             What::Wish => self.wish(),
             What::GiveUp { number } => self.give_up(number),
             What::Fault { place } => self.strike(self.scenario.faults[place].1),
+            What::Restart { host } if self.is_retired(host) => {}
             What::Restart { host } => self.start(host),
+            What::KillHung { host, life } => self.kill_hung(host, life),
+            What::Lie => self.lie(),
+            What::SayLate { place } => self.say_late(place),
             What::Audit => {
                 self.audit();
                 self.schedule(self.now + AUDIT_EVERY, What::Audit);
@@ -285,6 +319,9 @@ impl Fault {
             Self::StopLong => "hosts stopped for long",
             Self::Kill => "engines killed",
             Self::Crash => "hosts without power",
+            Self::Hang => "hosts in a call that does not return",
+            Self::PartShortly => "partitions for a short time",
+            Self::PartLong => "partitions for long",
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use farreach_memory::Exposed;
 use farreach_memory::Slice;
 use farreach_proto::rights::Rights;
-use farreach_rail::{EndedKeys, Proof, Rail};
+use farreach_rail::{EndedKeys, PeerKey, Proof, Rail, RemoteSegment, WorkRequest};
 use farreach_sim::{Odds, SimCard, SimSettings};
 
 use crate::pair::{GRANTED_LEN, Pair, Side};
@@ -142,10 +142,64 @@ fn keys_are_ended_once_and_by_their_own_card() {
     let mut pair = Pair::new(0, SimCard::rc());
     let id = pair.there.key.id;
     pair.here.rail.end_key(id).unwrap_err();
-    let other =
-        pair.there.rail.make_key(farreach_rail::PeerKey(0), &pair.there.granted, Rights::READ).unwrap();
+    let other = pair.there.rail.make_key(PeerKey(0), &pair.there.granted, Rights::READ).unwrap();
     assert_ne!((other.id, other.key), (id, pair.there.key.key));
     pair.there.rail.end_key(id).unwrap();
     pair.there.rail.end_key(id).unwrap_err();
     pair.there.rail.end_key(other.id).unwrap();
+}
+
+/// A key that was made for one peer is used over the link of another.
+#[test]
+fn a_key_is_of_use_to_its_own_peer_only_where_the_card_separates_them() {
+    for card in SimCard::kinds() {
+        let mut pair = Pair::new(0, card.clone());
+        let memory = Arc::new(farreach_memory::Memory::allocate(GRANTED_LEN).unwrap().expose());
+        let key = pair.there.rail.make_key(PeerKey(1), &memory, Rights::all()).unwrap();
+        let target = RemoteSegment { address: key.address, key: key.key, len: 4 };
+        let request = WorkRequest::Write { target, immediate: None };
+        let page = pair.here.slice(b"page").into();
+        pair.here.rail.post(pair.here.link, 1, request, page).unwrap();
+        pair.settle();
+        let is_refused = pair.here.completed() != [(1, true)];
+        assert_eq!(is_refused, card.separates_peers, "{}", card.properties.name);
+        assert_eq!(sum(&memory) == 0, card.separates_peers);
+        let violations = pair.network.violations();
+        assert_eq!(!violations.is_empty(), card.separates_peers);
+        assert!(violations.iter().all(|it| it.card == pair.here.rail.id() && it.link.is_some()));
+    }
+}
+
+/// Keys of a library have 64 bits: the neighbour of a key is none.
+#[test]
+fn keys_of_libraries_cannot_be_guessed_from_others() {
+    for card in SimCard::kinds().into_iter().filter(|card| !card.has_queue_pairs) {
+        let mut pair = Pair::new(0, card);
+        let keys: Vec<u64> = (0..32)
+            .map(|_| pair.there.rail.make_key(PeerKey(0), &pair.there.granted, Rights::all()).unwrap().key)
+            .collect();
+        assert!(keys.windows(2).all(|pair| pair[0].abs_diff(pair[1]) > 1 << 32), "{keys:?}");
+    }
+}
+
+#[test]
+fn the_end_of_its_peers_links_proves_that_a_key_is_dead_where_links_end_alone() {
+    let mut pair = Pair::new(0, SimCard::isolated());
+    let first = pair.there.link;
+    pair.connect();
+    let (other, _) = pair.there.rail.open_link(PeerKey(1)).unwrap();
+    pair.write(1, 0, &[7; 64], None).unwrap();
+    let granted = end_key(&mut pair.there);
+    for (link, keys) in [(other, 1), (first, 1), (pair.there.link, 0)] {
+        pair.there.rail.close_link(link);
+        assert_eq!(granted.keys(), keys, "link {link:?}");
+    }
+    let mut slice = take_back(granted);
+    slice.fill(0x55);
+    pair.settle();
+    assert!(slice.iter().all(|byte| *byte == 0x55));
+    // Without a link nothing can be in flight.
+    let key = pair.there.rail.make_key(PeerKey(2), &pair.there.granted, Rights::all()).unwrap();
+    pair.there.rail.end_key(key.id).unwrap();
+    assert_eq!(pair.there.granted.keys(), 0);
 }

@@ -1,7 +1,7 @@
 //! Peers that lie: frames that are well-formed and false, and more of everything than is allowed.
 
 use super::*;
-use crate::counter::{CounterId, Immediate};
+use crate::counter::CounterId;
 use crate::machine::{Direction, HEADER, NAME_MAX, NewTransfer, TransferFault};
 use crate::plan::{Pages, Plan};
 use crate::wire::GrantOffer;
