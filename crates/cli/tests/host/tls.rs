@@ -707,5 +707,5 @@ fn nobody_is_examined_in_clear_text() {
         refusal["fix"].as_str().is_some_and(|it| it.contains("\nfarreach secret new farreach.secret\n")),
         "{refusal}"
     );
-    served.assert_logs("refused, a diagnosis is an inventory of the host");
+    served.assert_logs("refused: it can be examined over TLS only: a diagnosis is an inventory of the host");
 }
