@@ -13,7 +13,7 @@ use super::world::{World, tell};
 const TAG: u64 = u64::MAX;
 
 /// The maximum number of links that it opens by itself.
-const STRAYS_MAX: usize = 8;
+const EXTRA_ENDS_MAX: usize = 8;
 
 impl World {
     /// Posts a few forged work requests to one card of the liar.
@@ -30,11 +30,11 @@ impl World {
         let links = self.network.links_of(there.cards[card]);
         let Some(carrier) = &mut there.carrier else { return };
         let Some(rail) = carrier.rails_mut().nth(card) else { return };
-        if liar.strays.len() < STRAYS_MAX && liar.chance.once_in(12) {
-            liar.open_stray(rail, card);
+        if liar.extra_ends.len() < EXTRA_ENDS_MAX && liar.chance.once_in(12) {
+            liar.open_extra_end(rail, card);
         }
-        let strays = liar.strays.iter().filter(|(of, _)| *of == card).map(|(_, link)| *link);
-        let links: Vec<LinkKey> = links.into_iter().chain(strays).collect();
+        let extra_ends = liar.extra_ends.iter().filter(|(of, _)| *of == card).map(|(_, link)| *link);
+        let links: Vec<LinkKey> = links.into_iter().chain(extra_ends).collect();
         let mut posted = 0;
         for _ in 0..=liar.chance.below(4) {
             let Some(link) = liar.chance.one_of(&links) else { break };
@@ -50,13 +50,13 @@ impl World {
 
 impl Liar {
     /// Opens a link by itself, to some address.
-    fn open_stray(&mut self, rail: &mut dyn Rail, card: usize) {
+    fn open_extra_end(&mut self, rail: &mut dyn Rail, card: usize) {
         let known = self.own.addresses.get(self.chance.index(self.own.addresses.len().max(1))).cloned();
         let Some(known) = known else { return };
         let address = self.address(known);
         let Ok((link, _)) = rail.open_link(PeerKey(u32::MAX)) else { return };
         match rail.connect(link, &address) {
-            Ok(()) => self.strays.push((card, link)),
+            Ok(()) => self.extra_ends.push((card, link)),
             Err(_) => rail.close_link(link),
         }
     }

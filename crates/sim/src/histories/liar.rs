@@ -39,7 +39,7 @@ pub(super) struct Liar {
     /// Memory for its posts, and links of its own; of its current life.
     pub(super) source: Option<Shared>,
     pub(super) sink: Option<Lent>,
-    pub(super) strays: Vec<(usize, LinkKey)>,
+    pub(super) extra_ends: Vec<(usize, LinkKey)>,
     pub(super) is_silenced: bool,
 }
 
@@ -135,7 +135,7 @@ impl Liar {
             delayed: Vec::new(),
             source: None,
             sink: None,
-            strays: Vec::new(),
+            extra_ends: Vec::new(),
             is_silenced: false,
         }
     }
@@ -148,7 +148,7 @@ impl Liar {
 
     /// Begins another life, with memory for posts.
     pub(super) fn start(&mut self, carrier: &mut farreach_rail::Carrier) {
-        self.strays.clear();
+        self.extra_ends.clear();
         let mut memory = || {
             let mut slice = Memory::allocate(FORGED_LEN).ok()?;
             drop(slice.split_off(FORGED_LEN));
