@@ -85,7 +85,7 @@ impl Engine {
         let carrier = Carrier::new(rails, tuning.message_max)?;
         let seed = random().map_err(system("draw random numbers"))?;
         let machine = Machine::new(carrier.infos(), hello, tuning, seed);
-        let rails = machine.rails().cloned().collect();
+        let rails: Vec<Properties> = machine.rails().cloned().collect();
         let mut control =
             Control::new(&settings.budgets.control).map_err(system("open the control channel"))?;
         control.set_handshake_timeout(settings.silence);
@@ -101,6 +101,9 @@ impl Engine {
         let (listen, warnings) = (settings.listen.clone(), Warnings::default());
         #[cfg(feature = "tls")]
         settings.tls.iter().flat_map(crate::Tls::warnings).for_each(|warning| warnings.add(warning));
+        if settings.isolate_peers {
+            shared_keys(&rails).for_each(|warning| warnings.add(warning));
+        }
         let progress = Running::new(progress);
         let engine = Self(Arc::new(Inner { progress, backlog, rails, settings, warnings }));
         for address in listen {
@@ -494,4 +497,15 @@ impl Answer<Result<Peer, Error>> for Accepting {
     fn ended(&mut self) -> Result<Peer, Error> {
         Err(Error::ended())
     }
+}
+/// Warns of cards whose keys a peer of the engine can use although they were given to another one.
+fn shared_keys(rails: &[Properties]) -> impl Iterator<Item = Warning> {
+    rails.iter().filter(|rail| rail.is_rdma && !rail.keys_are_bound).map(|rail| {
+        let message = format!(
+            "{}: the card has no memory windows of type 2, so a peer that guesses a key of another peer can use it",
+            rail.name
+        );
+        let fix = "connect only peers that trust each other, or use an engine for each of them";
+        Warning::new(WarningKind::SharedKeys, message, fix)
+    })
 }

@@ -187,6 +187,10 @@ impl Settings {
     /// 70 KB of buffers for each link, and memory of the library: 0.6 MB with libfabric 1.17, and
     /// 17 MB with 2.x, unless the environment has `FI_TCP_MAX_RX_SIZE=128` (0.6 MB). With `false`,
     /// all peers of a rail share one endpoint; use it for hundreds of peers that trust each other.
+    ///
+    /// Over verbs, each key is then a memory window of type 2 that is bound to the link of its peer.
+    /// It costs a window of the card for each grant and link. An engine
+    /// [warns](crate::Engine::warnings) if a card has no such windows.
     pub fn isolate_peers(mut self, is_isolating: bool) -> Self {
         self.isolate_peers = is_isolating;
         self

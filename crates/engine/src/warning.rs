@@ -22,6 +22,9 @@ pub enum WarningKind {
     /// Control connections beyond this host are neither encrypted nor authenticated
     /// ([`Settings::insecure`](crate::Settings::insecure)).
     Insecure,
+    /// Peers are to be separated ([`Settings::isolate_peers`](crate::Settings::isolate_peers)), and
+    /// keys of a card cannot be bound to the link of one peer.
+    SharedKeys,
     /// The certificate of this side has expired, expires soon, or is not valid yet.
     Certificate,
 }

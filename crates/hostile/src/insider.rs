@@ -11,7 +11,7 @@ use farreach::rails::fabric::{self, FabricRail, FabricSettings};
 use farreach::rails::verbs::{self, VerbsRail, VerbsSettings};
 use farreach_memory::{Buffers, Memory, Slice};
 use farreach_proto::counter::{CounterId, LinkId};
-use farreach_proto::wire::{Frame, GrantOffer, LinkOffer};
+use farreach_proto::wire::{BoundKey, Frame, GrantOffer, LinkOffer};
 use farreach_rail::{Event, LinkKey, PeerKey, Rail, Refusal, RemoteSegment, WorkRequest};
 use serde::{Deserialize, Serialize};
 
@@ -236,6 +236,8 @@ struct Known {
     end: Option<Vec<u8>>,
     mark: Option<u64>,
     grant: Option<GrantOffer>,
+    /// Keys that are bound to the link.
+    bound: Vec<BoundKey>,
     counter: Option<(CounterId, Vec<(LinkId, CounterId)>)>,
     held: u64,
 }
@@ -320,6 +322,7 @@ impl Insider {
             Frame::LinkReady { mark, .. } => self.known.mark = Some(mark),
             Frame::LinkLost { reason, .. } => bail!("the victim has closed the link: {reason}"),
             Frame::Grant(offer) => self.known.grant = Some(offer),
+            Frame::Keys { keys, .. } => self.known.bound.extend(keys),
             Frame::Counter { counter, names } => match &mut self.known.counter {
                 Some((known, more)) if *known == counter => more.extend(names),
                 _ => self.known.counter = Some((counter, names)),
@@ -337,7 +340,9 @@ impl Insider {
         else {
             return None;
         };
-        let (address, key) = grant.keys.iter().flatten().next().copied()?;
+        let bound = self.known.bound.iter().rfind(|bound| bound.grant == grant.grant);
+        let of_rail = grant.keys.iter().flatten().next().copied();
+        let (address, key) = of_rail.or(bound.map(|bound| (bound.address, bound.key)))?;
         let names = counter.1.iter().map(|(_, name)| name.to_raw()).collect();
         let (grant, counter) = (grant.grant, counter.0.to_raw());
         Some(Secrets { grant, address, key, counter, names, mark: *mark, end: end.clone() })

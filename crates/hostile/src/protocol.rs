@@ -32,7 +32,7 @@ pub(crate) fn header(mark: u64, number: u64) -> [u8; HEADER] {
 
 /// Returns the announcement that an end of a link is connected, with the mark of its messages.
 pub(crate) fn link_ready(link: LinkId, mark: u64) -> Frame {
-    Frame::LinkReady { link, mark, needs_names: true }
+    Frame::LinkReady { link, mark, needs_names: true, binds_keys: false }
 }
 
 /// Returns the immediate that counts one page for a counter.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::counter::{CounterId, LinkId};
 
 /// The version of the frames. It changes with every change of them.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// The maximum length of a frame in bytes. A side that announces a longer one is not an engine.
 pub const FRAME_MAX: usize = 64 * 1024;
@@ -33,7 +33,7 @@ pub fn preamble() -> [u8; PREAMBLE_LEN] {
 ///
 /// check_preamble(&preamble()).unwrap();
 /// let older = check_preamble(b"farrch\0\0").unwrap_err();
-/// assert_eq!(older.to_string(), "the peer has protocol version 0, this side has 3: upgrade the peer");
+/// assert_eq!(older.to_string(), "the peer has protocol version 0, this side has 4: upgrade the peer");
 /// ```
 pub fn check_preamble(bytes: &[u8; PREAMBLE_LEN]) -> Result<(), WireError> {
     let (magic, version) = bytes.split_at(MAGIC.len());
@@ -61,6 +61,16 @@ pub enum Frame {
         /// Whether immediates over it must carry a counter's name on this link, because the rail of
         /// this side does not report over which link an immediate came.
         needs_names: bool,
+        /// Whether keys of this side are good over one link only. Those of this link follow in
+        /// `Keys` frames.
+        binds_keys: bool,
+    },
+    /// Announces keys of grants that are bound to a link.
+    Keys {
+        /// The link.
+        link: LinkId,
+        /// At most [`KEYS_MAX`] of them.
+        keys: Vec<BoundKey>,
     },
     /// A link can no longer be used.
     LinkLost {
@@ -225,6 +235,20 @@ pub struct GrantOffer {
     /// key.
     pub keys: Vec<Option<(u64, u64)>>,
 }
+
+/// A key of a grant that is good over one link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BoundKey {
+    /// The id of the grant.
+    pub grant: u64,
+    /// The address where the memory begins.
+    pub address: u64,
+    /// The key.
+    pub key: u64,
+}
+
+/// The maximum number of keys in one frame. They fit, whatever their numbers are.
+pub const KEYS_MAX: usize = 1024;
 
 /// Errors of the preamble and of frames.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

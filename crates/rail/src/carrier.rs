@@ -16,7 +16,9 @@ use farreach_proto::plan::Extent;
 use farreach_proto::rights::Rights;
 
 use crate::message_pool::MessagePool;
-use crate::{Event, Held, KeyId, Rail, RailError, Refusal, RevokeAnswer, TransferAnswer, WorkRequest};
+use crate::{
+    Event, Held, KeyId, LinkKey, Rail, RailError, Refusal, RevokeAnswer, TransferAnswer, WorkRequest,
+};
 
 /// The maximum number of messages in flight, for all peers together.
 const MESSAGES_MAX: usize = 256;
@@ -148,6 +150,7 @@ impl Carrier {
             }
             Event::Immediate { link, bits } => machine.handle_immediate(rail, link, bits),
             Event::Message { link, bytes } => machine.handle_message(rail, link, bytes),
+            Event::KeyBound { link, tag: grant, bound } => machine.handle_key_bound(rail, link, grant, bound),
             Event::LinkDown { link, reason } => machine.handle_link_down(rail, link, &reason),
         });
         // An error proves nothing, and the next poll may succeed. The deadlines of the links handle
@@ -179,6 +182,11 @@ impl Carrier {
             Control::Reset { rail } => {
                 let reset = self.rails[rail].reset();
                 machine.handle_reset(rail, reset);
+            }
+            Control::BindKey { rail, link, grant } => {
+                if let Err(error) = self.bind_key(rail, link, grant) {
+                    machine.handle_key_bound(rail, link, grant, Err(error));
+                }
             }
             Control::EndKeys { grant } => {
                 let ended = self.end_keys(grant);
@@ -276,7 +284,8 @@ impl Carrier {
             match self.rails[rail].make_key(peer, &granted.memory, rights) {
                 Ok(key) => {
                     granted.keys.push(Some(key.id));
-                    remote.push(Some((key.address, key.key)));
+                    let is_bound = self.rails[rail].properties().keys_are_bound;
+                    remote.push((!is_bound).then_some((key.address, key.key)));
                 }
                 Err(error) => {
                     for (rail, id) in granted.keys.into_iter().enumerate() {
@@ -288,6 +297,15 @@ impl Carrier {
             }
         }
         Ok((granted, remote))
+    }
+
+    /// Asks a rail to bind the key of granted memory to a link.
+    fn bind_key(&mut self, rail: usize, link: LinkKey, grant: u64) -> Result<(), RailError> {
+        let key = self.memory.grants.get(&grant).and_then(|granted| granted.keys[rail]);
+        let key = key.ok_or_else(|| {
+            RailError::new("bind a key", "its grant has ended", "this is a bug in farreach: report it")
+        })?;
+        self.rails[rail].bind_key(link, key, grant)
     }
 
     /// Ends the keys of granted memory.

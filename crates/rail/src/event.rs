@@ -30,6 +30,16 @@ pub enum Event<'a> {
         /// Its content.
         bytes: &'a [u8],
     },
+    /// A key is [bound](crate::Rail::bind_key) to a link, or cannot be bound.
+    KeyBound {
+        /// The link.
+        link: LinkKey,
+        /// The tag that the binding was asked for with.
+        tag: u64,
+        /// The address of the memory and the key, for the peer; or the reason. After a failure, the
+        /// link can no longer be used and must be closed.
+        bound: Result<(u64, u64), RailError>,
+    },
     /// A link has failed, although no work request on it could report that.
     LinkDown {
         /// The link.

@@ -47,6 +47,15 @@ pub trait Rail: Send + fmt::Debug {
     /// peers lets no other peer use it. The memory [counts](Exposed::keys) the key.
     fn make_key(&mut self, peer: PeerKey, memory: &Arc<Exposed>, rights: Rights) -> Result<Key, RailError>;
 
+    /// Binds a key to a connected link of its peer, where [keys are
+    /// bound](Properties::keys_are_bound): no other link can use the bound key.
+    /// [`Event::KeyBound`] follows with this tag, also if the link fails or is closed before.
+    fn bind_key(&mut self, link: LinkKey, key: KeyId, tag: u64) -> Result<(), RailError> {
+        let _ = (link, key, tag);
+        let fix = "this is a bug in farreach: report it";
+        Err(RailError::new("bind a key", "keys of this rail are not bound to links", fix))
+    }
+
     /// Ends a key: no operation that a peer begins from now on lands with it. The memory counts the
     /// key until it is proven that nothing is in flight with it either: at once, or by a
     /// [reset](Self::reset), as [`Properties::ended_keys`] defines. Returns an error if the key
@@ -97,8 +106,9 @@ pub struct KeyId(pub u64);
 pub struct Key {
     /// The identifier on this side.
     pub id: KeyId,
-    /// The address of the memory, as the peer's work requests use it.
+    /// The address of the memory, as the peer's work requests use it. Not used if keys are
+    /// [bound](Rail::bind_key).
     pub address: u64,
-    /// The key that the peer's work requests carry.
+    /// The key that the peer's work requests carry. Not used if keys are [bound](Rail::bind_key).
     pub key: u64,
 }

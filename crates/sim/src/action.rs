@@ -28,6 +28,12 @@ pub(super) enum Action {
     Finish {
         operation: SlotId,
     },
+    /// A card binds a key to a link.
+    Bind {
+        end: usize,
+        key: usize,
+        tag: u64,
+    },
     /// A card gives up a link.
     Break {
         end: usize,

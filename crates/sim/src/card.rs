@@ -65,7 +65,8 @@ pub struct SimCard {
 }
 
 impl SimCard {
-    /// A card with one queue pair for each link, like InfiniBand and RoCE.
+    /// A card with one queue pair for each link, like InfiniBand and RoCE, and with a protection
+    /// domain for each peer.
     pub fn rc() -> Self {
         Self {
             has_queue_pairs: true,
@@ -82,6 +83,20 @@ impl SimCard {
                 ..properties("rc")
             })
         }
+    }
+
+    /// As [`rc`](Self::rc), with one protection domain, and with memory windows: keys are bound to
+    /// queue pairs.
+    pub fn windows() -> Self {
+        let card = Self::rc();
+        let properties = Properties {
+            keys_are_bound: true,
+            native: "windows".to_owned(),
+            name: "sim-windows".to_owned(),
+            kind: "sim/windows".to_owned(),
+            ..card.properties
+        };
+        Self { properties, ..card }
     }
 
     /// A card like libfabric over tcp: one endpoint for all links, and no service without polls.
@@ -128,7 +143,7 @@ impl SimCard {
         }
     }
 
-    /// Returns all kinds.
+    /// Returns all kinds with keys that need not be bound.
     pub fn kinds() -> [Self; 4] {
         [Self::rc(), Self::tcp(), Self::efa(), Self::isolated()]
     }
@@ -164,6 +179,7 @@ fn properties(name: &str) -> Properties {
         immediates_name_link: false,
         links_end_alone: false,
         ended_keys: EndedKeys::StopNew,
+        keys_are_bound: false,
         rate_bps: 1_000_000_000,
     }
 }

@@ -86,7 +86,7 @@ impl Card {
         match &ready {
             Ready::Completed { .. } => self.completions += 1,
             Ready::Immediate { .. } | Ready::Message { .. } => self.received += 1,
-            Ready::LinkDown { .. } => {}
+            Ready::KeyBound { .. } | Ready::LinkDown { .. } => {}
         }
         self.ready.push_back(ready);
     }
@@ -99,16 +99,16 @@ impl Card {
                 self.in_flight -= 1;
             }
             Ready::Immediate { .. } | Ready::Message { .. } => self.received -= 1,
-            Ready::LinkDown { .. } => {}
+            Ready::KeyBound { .. } | Ready::LinkDown { .. } => {}
         }
         Some(ready)
     }
 
-    /// Drops received events of links that are gone. Completions stay, because they have buffers.
+    /// Drops received events of links that are gone. Answers stay: the driver waits for them.
     pub(super) fn forget_received(&mut self, is_gone: impl Fn(usize) -> bool) {
         let received = &mut self.received;
         self.ready.retain(|ready| match ready {
-            Ready::Completed { .. } => true,
+            Ready::Completed { .. } | Ready::KeyBound { .. } => true,
             Ready::LinkDown { end, .. } => !is_gone(*end),
             Ready::Immediate { end, .. } | Ready::Message { end, .. } => {
                 let is_kept = !is_gone(*end);
@@ -124,6 +124,7 @@ pub(super) enum Ready {
     Completed { end: usize, tag: u64, buffers: Buffers, outcome: Result<(), Failure> },
     Immediate { end: usize, bits: u32 },
     Message { end: usize, bytes: Vec<u8> },
+    KeyBound { end: usize, tag: u64, bound: Result<(u64, u64), Failure> },
     LinkDown { end: usize, reason: Failure },
 }
 

@@ -5,9 +5,10 @@ use std::sync::{Arc, Weak};
 use farreach_memory::Exposed;
 use farreach_proto::inflight::SlotId;
 use farreach_proto::rights::Rights;
-use farreach_rail::{EndedKeys, Key, KeyId, PeerKey};
+use farreach_rail::{EndedKeys, Key, KeyId, LinkKey, PeerKey};
 
-use super::end::{CardState, EndState};
+use super::action::Action;
+use super::end::{CardState, End, EndState, Failure, Ready};
 use super::key::{KeptMemory, KeyEntry};
 use super::record::Rule;
 use super::world::World;
@@ -15,6 +16,9 @@ use super::world::World;
 /// The number of the first key of a queue pair, so that no key can be confused with another small
 /// number. Their keys are consecutive.
 const FIRST_KEY: u64 = 0x1000;
+
+/// The number of the first key that is bound to a link.
+const FIRST_BOUND_KEY: u64 = 0x8000_0000;
 
 /// The distance between the addresses of exposed memory, and the maximum length of each. Real
 /// addresses are not used, because they differ between runs.
@@ -55,11 +59,54 @@ impl World {
         let address = if is_from_zero { 0 } else { (index + 1) * ADDRESS_STRIDE };
         let (guard, len) = (Some(memory.guard_key()), memory.len() as u64);
         let memory = KeptMemory::Live(Arc::clone(memory));
-        let ends = Vec::new();
-        self.keys.push(KeyEntry { card, peer, rights, address, len, memory, guard, ends });
+        let (bound, ends) = (Vec::new(), Vec::new());
+        self.keys.push(KeyEntry { card, peer, rights, address, len, memory, bound, guard, ends });
         self.keys_by_value.insert(value, index as usize);
         self.note("expose", index, len);
         Key { id: KeyId(index), address, key: value }
+    }
+
+    /// Begins to bind a key to a link of its peer. Returns `false` if that is not possible.
+    pub(super) fn begin_binding(&mut self, card: usize, link: LinkKey, id: KeyId, tag: u64) -> bool {
+        let Some(end) = self.end_of(card, link) else { return false };
+        let key = usize::try_from(id.0).ok().filter(|key| *key < self.keys.len());
+        let Some(key) = key.filter(|key| self.keys[*key].card == card) else { return false };
+        let End { state, owner, .. } = &self.ends[end];
+        let is_possible = self.cards[card].kind.properties.keys_are_bound
+            && matches!(state, EndState::Connected | EndState::Broken)
+            && *owner == self.keys[key].peer;
+        if is_possible {
+            let at_ns = self.after_step();
+            self.schedule(at_ns, Action::Bind { end, key, tag });
+        }
+        is_possible
+    }
+
+    /// Binds a key to a link. A binding of an ended key fails the link.
+    pub(super) fn bind(&mut self, end: usize, key: usize, tag: u64) {
+        let card = self.ends[end].card;
+        if self.cards[card].state != CardState::Alive {
+            return;
+        }
+        let is_live = matches!(self.keys[key].memory, KeptMemory::Live(_));
+        let bound = match self.ends[end].state {
+            EndState::Connected if is_live => {
+                let value = FIRST_BOUND_KEY + self.bindings;
+                self.bindings += 1;
+                self.keys[key].bound.push((end, value));
+                self.keys_by_value.insert(value, key);
+                Ok((self.keys[key].address, value))
+            }
+            EndState::Connected => {
+                let at_ns = self.after_step();
+                self.schedule(at_ns, Action::Break { end });
+                Err(Failure::Refused)
+            }
+            EndState::Closed => Err(Failure::Closed),
+            EndState::Unconnected | EndState::Broken => Err(Failure::Flushed),
+        };
+        self.note("bind", key as u64, end as u64);
+        self.cards[card].push(Ready::KeyBound { end, tag, bound });
     }
 
     /// Ends a key, or fails at random.
@@ -134,8 +181,9 @@ impl World {
         let operation = self.operations.get(id).expect("an action refers to the operation");
         let (serial, rights, from) = (operation.serial, operation.rights(), operation.end);
         let to = &self.ends[operation.peer];
-        let (card, owner) = (to.card, to.owner);
+        let (card, owner, at) = (to.card, to.owner, operation.peer);
         let is_separating = self.cards[card].kind.separates_peers;
+        let is_binding = self.cards[card].kind.properties.keys_are_bound;
         let Some(target) = operation.target else { return Reach::Refused };
         let index = self.keys_by_value.get(&target.key).copied().unwrap_or(usize::MAX);
         let Some(key) = self.keys.get(index).filter(|key| key.card == card) else {
@@ -146,6 +194,11 @@ impl World {
         };
         if is_separating && key.peer != owner {
             let what = format!("request {serial} names the key {:#x}, which is another peer's", target.key);
+            self.violate_over(from, Rule::RemoteSegment, what);
+            return Reach::Refused;
+        }
+        if is_binding && !key.bound.contains(&(at, target.key)) {
+            let what = format!("request {serial} names the key {:#x}, which is another link's", target.key);
             self.violate_over(from, Rule::RemoteSegment, what);
             return Reach::Refused;
         }

@@ -14,6 +14,8 @@ pub(super) struct KeyEntry {
     pub(super) address: u64,
     pub(super) len: u64,
     pub(super) memory: KeptMemory,
+    /// The ends that it is bound to, and the number that work requests over each carry.
+    pub(super) bound: Vec<(usize, u64)>,
     /// Present until it is proven that nothing is in flight with the key.
     pub(super) guard: Option<KeyGuard>,
     /// The ends of links over which operations with the ended key may be in flight.

@@ -9,6 +9,7 @@
 //! | card | like | ordered | closing one link stops it | an ended key stops | operations to a dead peer |
 //! |---|---|---|---|---|---|
 //! | [`SimCard::rc`] | a queue pair for each link | yes | yes | all operations | fail after a while |
+//! | [`SimCard::windows`] | the same, with keys that are bound to queue pairs | yes | yes | all operations | fail after a while |
 //! | [`SimCard::tcp`] | libfabric over tcp | yes | no | new operations | never complete |
 //! | [`SimCard::efa`] | EFA | no | no | all operations | fail after a while |
 //! | [`SimCard::isolated`] | libfabric over tcp, an endpoint for each link | yes | yes | new operations | never complete |

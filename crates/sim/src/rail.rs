@@ -189,6 +189,20 @@ impl Rail for SimRail {
         Ok(world.make_key(self.card(), peer, memory, rights))
     }
 
+    fn bind_key(&mut self, link: LinkKey, key: KeyId, tag: u64) -> Result<(), RailError> {
+        let operation = "bind a key of a simulated card";
+        let mut world = self.network.lock();
+        self.check(&mut world, operation)?;
+        match world.begin_binding(self.card(), link, key, tag) {
+            true => Ok(()),
+            false => Err(RailError::new(
+                operation,
+                "the key is not of this peer, or the link is not connected",
+                "bind keys of a peer to connected links of this peer",
+            )),
+        }
+    }
+
     fn end_key(&mut self, key: KeyId) -> Result<(), RailError> {
         let operation = "end a key of a simulated card";
         let mut world = self.network.lock();
@@ -244,6 +258,10 @@ impl Rail for SimRail {
                 Ready::Message { end, bytes } => {
                     sink(Event::Message { link: named(end), bytes: &bytes });
                     self.spare.push(bytes);
+                }
+                Ready::KeyBound { end, tag, bound } => {
+                    let bound = bound.map_err(|failure| failure.error("a binding of a simulated card"));
+                    sink(Event::KeyBound { link: LinkKey(end as u64), tag, bound });
                 }
                 Ready::LinkDown { end, reason } => {
                     let reason = reason.error("a link of a simulated card");

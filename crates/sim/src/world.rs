@@ -34,6 +34,8 @@ pub(super) struct World {
     pub(super) cards: Vec<Card>,
     pub(super) ends: Vec<End>,
     pub(super) keys: Vec<KeyEntry>,
+    /// The number of bindings of keys to links.
+    pub(super) bindings: u64,
     /// The index of each key, by the number that work requests carry.
     pub(super) keys_by_value: HashMap<u64, usize>,
     pub(super) operations: Slots<Operation>,
@@ -80,6 +82,7 @@ impl World {
             cards: Vec::new(),
             ends: Vec::new(),
             keys: Vec::new(),
+            bindings: 0,
             keys_by_value: HashMap::new(),
             operations: Slots::new(OPERATIONS_MAX),
             posted: 0,
@@ -179,6 +182,7 @@ impl World {
             Action::Deliver { operation } => self.deliver(operation),
             Action::Answer { operation, part } => self.answer(operation, part),
             Action::Finish { operation } => self.finish(operation),
+            Action::Bind { end, key, tag } => self.bind(end, key, tag),
             Action::Break { end } => self.break_end(end),
             Action::KillLink { end } => self.if_stormy(|world| world.kill_link(end)),
             Action::CutCable { card } => self.if_stormy(|world| world.cut_cable_for_a_while(card)),

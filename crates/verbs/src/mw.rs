@@ -16,7 +16,7 @@ use crate::handle::Owned;
 use crate::mr::RemoteKey;
 use crate::pd::ProtectionDomain;
 use crate::qp::QueuePair;
-use crate::region::ExposedRegion;
+use crate::region::Bindable;
 use crate::weak_set::WeakSet;
 use crate::wr::RemoteRange;
 
@@ -67,14 +67,14 @@ pub(crate) struct State {
     pub(crate) bound: Option<Bound>,
     /// Other regions that it may be bound to: by bindings that the device may or may not have
     /// taken, or from before a binding that failed.
-    pub(crate) in_doubt: Vec<Arc<ExposedRegion>>,
+    pub(crate) in_doubt: Vec<Bindable>,
     /// The send queue whose bindings are in flight, and their number.
     binder: Option<(u32, usize)>,
 }
 
 /// The binding of a window. It holds the region.
 pub(crate) struct Bound {
-    pub(crate) region: Arc<ExposedRegion>,
+    pub(crate) region: Bindable,
     pub(crate) remote: RemoteRange,
     /// The number of the queue pair that a window of type 2 belongs to.
     pub(crate) owner: Option<u32>,
@@ -88,7 +88,7 @@ pub(crate) struct Bound {
 /// region than the one that it holds.
 pub(crate) struct BindingUnderWay {
     window: MemoryWindow,
-    before: Option<Arc<ExposedRegion>>,
+    before: Option<Bindable>,
 }
 
 impl BindingUnderWay {
@@ -100,7 +100,7 @@ impl BindingUnderWay {
             Some(_) => return None,
         };
         state.binder = Some((queue, count + 1));
-        let before = state.bound.as_ref().map(|bound| Arc::clone(&bound.region));
+        let before = state.bound.as_ref().map(|bound| bound.region.clone());
         Some(Self { window: window.clone(), before })
     }
 

@@ -4,6 +4,7 @@
 //! region that cannot be deregistered leaks its memory.
 
 use std::fmt;
+use std::sync::Arc;
 
 use farreach_memory::{
     AllocateError, AttachReason, Exposed, KeyGuard, Memory, MemoryOptions, Registration, Release, Slice,
@@ -141,6 +142,43 @@ impl Drop for Key {
 impl From<AllocateError> for Error {
     fn from(error: AllocateError) -> Self {
         Self::Memory { what: error.to_string(), fix: error.fix() }
+    }
+}
+
+/// Exposed memory that a window can be bound to: a region, or one of several keys.
+#[derive(Debug, Clone)]
+pub enum Bindable {
+    /// A region.
+    Region(Arc<ExposedRegion>),
+    /// One of several keys.
+    Key(Arc<ExposedKey>),
+}
+
+impl Bindable {
+    pub(crate) fn mr(&self) -> &MemoryRegion {
+        match self {
+            Self::Region(region) => region.mr(),
+            Self::Key(key) => key.mr(),
+        }
+    }
+
+    pub(crate) fn remote(&self) -> RemoteRange {
+        match self {
+            Self::Region(region) => region.remote(),
+            Self::Key(key) => key.remote(),
+        }
+    }
+}
+
+impl From<&Arc<ExposedRegion>> for Bindable {
+    fn from(region: &Arc<ExposedRegion>) -> Self {
+        Self::Region(Arc::clone(region))
+    }
+}
+
+impl From<&Arc<ExposedKey>> for Bindable {
+    fn from(key: &Arc<ExposedKey>) -> Self {
+        Self::Key(Arc::clone(key))
     }
 }
 

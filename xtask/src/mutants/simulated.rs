@@ -101,6 +101,30 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "crates/proto/src/machine/peer/granted.rs",
         guard: "granted.is_revoked && granted.users == 0)",
         instead: "granted.is_revoked)",
+        test: "machine::peer::granted::tests::the_peer_hears_once_that_nothing_uses_it_any_more",
+    },
+    Mutant {
+        name: "a key of the link before is used",
+        file: "crates/proto/src/machine/peer/granted.rs",
+        guard: "        (id == link.id()).then_some(key)",
+        instead: "        let _ = id;
+        Some(key)",
+        test: SEEDS,
+    },
+    Mutant {
+        name: "a key ends while it is being bound",
+        file: "crates/proto/src/machine/own_grants.rs",
+        guard: "            Keys::Alive if self.binding > 0 && !is_lost && !is_late => Next::Wait,
+",
+        instead: "",
+        test: "machine::own_grants::tests::keys_that_are_being_bound_end_when_they_are_bound",
+    },
+    Mutant {
+        name: "keys are not bound to a link that comes later",
+        file: "crates/proto/src/machine/links.rs",
+        guard: "        self.bind_keys_to(key, index);
+",
+        instead: "",
         test: SEEDS,
     },
     Mutant {

@@ -68,6 +68,7 @@ impl Chooser {
                 message_max,
                 traffic_class: class.unwrap_or(0),
                 service_level: settings.service_level,
+                bind_keys: settings.isolate_peers,
                 gid_index: settings.gid_index,
                 ..VerbsSettings::default()
             },

@@ -246,7 +246,12 @@ impl Writer {
                 Frame::Link(offer) if self.end.is_empty() && offer.link == LinkId(self.links) => {
                     self.rail.connect(self.link, &offer.address).unwrap();
                     (self.end, self.is_end_lost) = (offer.address, false);
-                    self.say(&Frame::LinkReady { link: offer.link, mark: 1, needs_names: true });
+                    self.say(&Frame::LinkReady {
+                        link: offer.link,
+                        mark: 1,
+                        needs_names: true,
+                        binds_keys: false,
+                    });
                 }
                 Frame::Grant(offer) => {
                     let (address, key) = offer.keys[0].expect("the survivor has one rail");

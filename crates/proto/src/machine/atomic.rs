@@ -1,6 +1,7 @@
 //! Atomics: operations on eight bytes of a peer's memory.
 
 use super::in_flight::{InFlight, Requested};
+use super::peer::Link;
 use super::{Event, Machine, NewAtomic, PeerKey};
 use crate::error::AtomicError;
 use crate::inflight::SlotId;
@@ -75,15 +76,24 @@ impl Machine {
         if usable.clone().next().is_none() {
             return Err(AtomicError::Unsupported);
         }
-        let mut ready = usable.filter(|(_, link)| rails[link.rail()].is_ready(link)).peekable();
+        // The frame with the key of such a link follows.
+        let is_unbound =
+            |index: usize, link: &Link| link.binds_keys() && granted.key_over(index, link).is_none();
+        let is_ready =
+            |index: usize, link: &Link| rails[link.rail()].is_ready(link) && !is_unbound(index, link);
+        let mut ready = usable.filter(|(index, link)| is_ready(*index, link)).peekable();
         if ready.peek().is_none() {
             return Err(AtomicError::NoLink);
         }
         let (index, link) =
             ready.find(|(_, link)| rails[link.rail()].has_room(link)).ok_or(AtomicError::Full)?;
-        let (address, key) = granted.key_over(link.peer_rail()).ok_or(AtomicError::NotGranted)?;
+        let (address, key) = granted.key_over(index, link).ok_or(AtomicError::NotGranted)?;
         // The end of the grant was checked when the peer announced it.
         let address = address.checked_add(offset).ok_or(AtomicError::NotGranted)?;
+        // The memory of the grant may begin at any address.
+        if !address.is_multiple_of(len) {
+            return Err(AtomicError::NotEightAlignedBytes { offset, len: granted.len() });
+        }
         Ok((index, RemoteSegment { address, key, len }))
     }
 

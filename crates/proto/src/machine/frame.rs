@@ -29,9 +29,10 @@ impl Machine {
         match frame {
             Frame::Hello(hello) => self.on_hello(key, hello),
             Frame::Link(offer) => self.on_link_offer(key, offer),
-            Frame::LinkReady { link, mark, needs_names } => {
-                self.on_link_ready(key, link, Expected { mark, needs_names });
+            Frame::LinkReady { link, mark, needs_names, binds_keys } => {
+                self.on_link_ready(key, link, Expected { mark, needs_names, binds_keys });
             }
+            Frame::Keys { link, keys } => self.on_keys(key, link, &keys),
             Frame::LinkLost { link, is_quiet, reason } => self.on_link_lost(key, link, is_quiet, &reason),
             Frame::Grant(offer) => self.on_grant(key, offer),
             Frame::Revoke { grant } => self.on_revoke(key, grant),

@@ -21,7 +21,7 @@ impl Machine {
             return refused("the peer is lost".to_owned(), "connect to the peer again");
         };
         match &peer.hello {
-            Some(hello) if peer.own_grants >= hello.grants as usize => refused(
+            Some(hello) if peer.own_grants.len() >= hello.grants as usize => refused(
                 format!("the peer accepts at most {} grants at a time", hello.grants),
                 "revoke a grant, or raise `Budgets::grants` of the peer",
             ),
@@ -34,9 +34,13 @@ impl Machine {
         self.now = now;
         let id = self.grants.add(key, &mut self.names);
         if let Some(peer) = self.peer(key) {
-            peer.own_grants += 1;
+            peer.own_grants.insert(id);
         }
         self.send(key, Frame::Grant(GrantOffer { grant: id, len, rights: rights.bits(), keys }));
+        let links = self.peer(key).map_or(0, |peer| peer.links.len());
+        for index in 0..links {
+            self.bind_key(key, index, id);
+        }
         id
     }
 
@@ -76,7 +80,7 @@ impl Machine {
     }
 
     /// Takes the next step of a revocation.
-    fn run_revoke(&mut self, id: u64) {
+    pub(super) fn run_revoke(&mut self, id: u64) {
         let Some(grant) = self.grants.get_mut(id) else { return };
         let lost = self.peers.get(grant.peer()).map(|peer| peer.lost.as_ref());
         let reach = match lost {
@@ -167,7 +171,7 @@ impl Machine {
         };
         if let Some(peer) = self.peer(key) {
             // Only grants that are being revoked are ever removed, so both counts include this one.
-            peer.own_grants -= 1;
+            peer.own_grants.remove(&id);
             peer.revoking -= 1;
         }
         self.answer_revoke(op, Ok(()));

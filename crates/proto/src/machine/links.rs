@@ -15,7 +15,7 @@ use super::{Machine, PeerChange, PeerKey};
 use crate::counter::LinkId;
 use crate::lost::LostReason;
 use crate::outbox::LinkSettings;
-use crate::rail::{LinkKey, RailError};
+use crate::rail::{LinkKey, Properties, RailError};
 use crate::route::pairs;
 use crate::wire::{Frame, LinkOffer};
 
@@ -273,8 +273,10 @@ impl Machine {
         let Some(peer) = self.peer(key) else { return };
         let link = &mut peer.links[index];
         let (theirs, id, mark) = (link.connected(now), link.id(), link.own_mark());
-        let needs_names = !self.rails[rail].properties().immediates_name_link;
-        self.send(key, Frame::LinkReady { link: id, mark, needs_names });
+        let Properties { immediates_name_link, keys_are_bound, .. } = *self.rails[rail].properties();
+        let (needs_names, binds_keys) = (!immediates_name_link, keys_are_bound);
+        self.send(key, Frame::LinkReady { link: id, mark, needs_names, binds_keys });
+        self.bind_keys_to(key, index);
         if let Some(theirs) = theirs {
             self.on_link_ready(key, id, theirs);
         }

@@ -185,7 +185,7 @@ impl Machine {
         if is_back {
             peer.transfers.clear();
             // The revocation of its grants still needs the peer's state.
-            if peer.own_grants == 0 {
+            if peer.own_grants.is_empty() {
                 self.peers.forget(key);
                 self.report_peer(key, PeerChange::Forgotten);
             }

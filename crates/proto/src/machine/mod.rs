@@ -40,6 +40,7 @@
 //! ```
 
 mod atomic;
+mod bound_keys;
 mod budget;
 mod census;
 mod counter;
@@ -70,10 +71,10 @@ mod transfer;
 mod turns;
 mod work;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use crate::counter::CounterId;
-use crate::wire::{Frame, Hello};
+use crate::counter::{CounterId, LinkId};
+use crate::wire::{BoundKey, Frame, Hello};
 
 use counter::CounterDesk;
 use in_flight::InFlightTable;
@@ -158,6 +159,8 @@ pub struct Machine {
     now: u64,
     timers: Timers,
     looking: Looking,
+    /// Keys that were bound in this step. The peers get them at its end.
+    bound: BTreeMap<(PeerKey, LinkId), Vec<BoundKey>>,
     /// Peers whose messages came in this step. They get a `Held` frame at its end.
     heard_from: Vec<PeerKey>,
     /// Operations to complete when all peers are gone.
@@ -188,6 +191,7 @@ impl Machine {
             hello,
             timers: Timers::new(tuning.heartbeat),
             looking: Looking::default(),
+            bound: BTreeMap::new(),
             heard_from: Vec::new(),
             closing: Vec::new(),
             tuning,
@@ -211,6 +215,7 @@ impl Machine {
     /// Ends the polling of rails. The driver posts next, as far as there is room.
     pub fn end_polls(&mut self) {
         self.tell_held();
+        self.tell_bound_keys();
         // Polling may have made room, or a link ready, for peers that could not post before.
         self.turns.ask_all_senders();
     }

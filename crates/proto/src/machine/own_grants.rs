@@ -26,6 +26,8 @@ pub(super) struct OwnGrants {
 pub(super) struct OwnGrant {
     peer: PeerKey,
     keys: Keys,
+    /// The number of links to which its keys are being bound.
+    binding: u32,
     ending: Option<Ending>,
 }
 
@@ -92,7 +94,7 @@ impl OwnGrants {
     /// Adds a grant to a peer. Returns its id, which no other peer can guess.
     pub(super) fn add(&mut self, peer: PeerKey, names: &mut Names) -> u64 {
         let id = names.draw(|id| !self.grants.contains_key(&id));
-        self.grants.insert(id, OwnGrant { peer, keys: Keys::Alive, ending: None });
+        self.grants.insert(id, OwnGrant { peer, keys: Keys::Alive, binding: 0, ending: None });
         id
     }
 
@@ -153,6 +155,11 @@ impl OwnGrants {
         Some((peer, later))
     }
 
+    /// Forgets the bindings under way: a rail is dead, and some will never be answered.
+    pub(super) fn forget_bindings(&mut self) {
+        self.grants.values_mut().for_each(|grant| grant.binding = 0);
+    }
+
     pub(super) fn len(&self) -> usize {
         self.grants.len()
     }
@@ -169,6 +176,21 @@ impl OwnGrant {
         let Some(ending) = &mut self.ending else { return false };
         ending.is_acknowledged = true;
         true
+    }
+
+    /// Begins to bind its keys to a link. Returns `false` if they are being ended: nothing more is
+    /// bound then.
+    pub(super) fn begin_binding(&mut self) -> bool {
+        let is_alive = self.keys == Keys::Alive && self.ending.is_none();
+        self.binding += u32::from(is_alive);
+        is_alive
+    }
+
+    /// Notes that its keys are bound to a link, or cannot be. Returns `true` if the peer may be told
+    /// the key.
+    pub(super) fn end_binding(&mut self) -> bool {
+        self.binding = self.binding.saturating_sub(1);
+        self.keys == Keys::Alive && self.ending.is_none()
     }
 
     /// Notes that the keys have ended.
@@ -194,6 +216,8 @@ impl OwnGrant {
             // A peer that answers has until the deadline to confirm: ending a key that is in use
             // costs it the link. A later deadline of a second revoke does not revive the keys.
             Keys::Alive if !has_word && !is_lost && !is_late => Next::Wait,
+            // Ending a key under its binding costs the link, too.
+            Keys::Alive if self.binding > 0 && !is_lost && !is_late => Next::Wait,
             Keys::Alive => {
                 self.keys = Keys::Ending;
                 Next::EndKeys
@@ -305,6 +329,40 @@ mod tests {
         assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), Next::Wait);
         grants.revoke(id, Some(OP), DEADLINE);
         assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), Next::GiveBack);
+    }
+
+    #[test]
+    fn keys_that_are_being_bound_end_when_they_are_bound() {
+        let mut grants = OwnGrants::default();
+        let id = grants.add(PEER, &mut Names::new([7; 32]));
+        assert!(grants.get_mut(id).unwrap().begin_binding() && grants.get_mut(id).unwrap().begin_binding());
+        assert!(grants.get_mut(id).unwrap().end_binding(), "the peer may be told");
+        grants.revoke(id, Some(OP), DEADLINE);
+        assert!(!grants.get_mut(id).unwrap().begin_binding(), "nothing more is bound");
+        grants.get_mut(id).unwrap().acknowledge();
+        assert_eq!(next(&mut grants, id, Reach::Well, 1), Next::Wait);
+        assert!(!grants.get_mut(id).unwrap().end_binding(), "the peer does not need it any more");
+        assert_eq!(next(&mut grants, id, Reach::Well, 1), Next::EndKeys);
+    }
+
+    #[test]
+    fn keys_that_are_never_bound_are_ended_all_the_same() {
+        let bound = || {
+            let mut grants = OwnGrants::default();
+            let id = grants.add(PEER, &mut Names::new([7; 32]));
+            assert!(grants.get_mut(id).unwrap().begin_binding());
+            grants.revoke(id, Some(OP), DEADLINE);
+            grants.get_mut(id).unwrap().acknowledge();
+            (grants, id)
+        };
+        let (mut grants, id) = bound();
+        assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE - 1), Next::Wait);
+        assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), Next::EndKeys);
+        let (mut grants, id) = bound();
+        assert_eq!(next(&mut grants, id, Reach::Lost { is_quiet: true }, 1), Next::EndKeys);
+        let (mut grants, id) = bound();
+        grants.forget_bindings();
+        assert_eq!(next(&mut grants, id, Reach::Well, 1), Next::EndKeys, "their rail is dead");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::rail::{EndedKeys, LinkKey, Proof, Properties, RailError, Refusal};
 use crate::rights::Rights;
 use crate::wire::{Frame, Hello, LinkOffer};
 
+mod bound_keys;
 mod hostile;
 
 const MS: u64 = 1_000_000;
@@ -51,6 +52,7 @@ pub(super) fn properties() -> Properties {
         immediates_name_link: false,
         links_end_alone: false,
         ended_keys: EndedKeys::StopNew,
+        keys_are_bound: false,
         rate_bps: 1_000_000_000,
     }
 }
@@ -111,7 +113,7 @@ fn ready() -> Machine {
 fn ready_over(properties: Properties) -> (Machine, LinkId) {
     let (mut machine, end, link) = answered_over(properties);
     machine.handle_connected(end, Ok(()));
-    machine.handle_frame(PEER, Frame::LinkReady { link, mark: 9, needs_names: true }, 0);
+    machine.handle_frame(PEER, Frame::LinkReady { link, mark: 9, needs_names: true, binds_keys: false }, 0);
     (machine, link)
 }
 
@@ -178,7 +180,7 @@ fn a_link_that_cannot_be_made_is_tried_again_after_a_while() {
 #[test]
 fn a_peer_that_is_ready_before_our_end_is_connected_is_not_forgotten() {
     let (mut machine, end, link) = answered();
-    machine.handle_frame(PEER, Frame::LinkReady { link, mark: 9, needs_names: true }, 0);
+    machine.handle_frame(PEER, Frame::LinkReady { link, mark: 9, needs_names: true, binds_keys: false }, 0);
     assert!(!is_up(&mut machine), "nothing is posted to an end that is not connected");
     machine.handle_connected(end, Ok(()));
     assert!(is_up(&mut machine));

@@ -42,6 +42,15 @@ enum Unchosen {
     GivenUp,
 }
 
+/// Reasons for which pages do not reach the peer's memory over a link.
+#[derive(Clone, Copy)]
+enum Unreached {
+    /// The name of the counter, or the key, is not known yet.
+    NotYet,
+    /// The grant or the counter is gone.
+    Gone,
+}
+
 impl Machine {
     /// Begins a transfer. Returns its id within its peer. A transfer that is not possible is
     /// answered at once, with an event.
@@ -136,22 +145,29 @@ impl Machine {
             return Err(Unchosen::Full);
         }
         let has_names = state.needs_names();
-        if has_names
+        let is_unnamed = has_names
             && posted
                 .immediate()
-                .is_some_and(|immediate| !peer.counters.is_named_on(state.id(), immediate.counter))
-        {
-            // The peer has lost its end and a frame about that will follow, or it accepts no more
-            // over this link.
-            peer.transfers.put_back(posted);
-            peer.links[index].has_refused(now);
-            return Err(Unchosen::Full);
-        }
-        // The peer's grant or counter may have ended since the transfer was checked.
-        let Some(remote) = remote_of(peer, &posted, has_names) else {
-            peer.transfers.put_back(posted);
-            self.abort(key, transfer, &TransferFault::NoSuchGrant, now);
-            return Err(Unchosen::GivenUp);
+                .is_some_and(|immediate| !peer.counters.is_named_on(state.id(), immediate.counter));
+        let remote = match is_unnamed {
+            true => Err(Unreached::NotYet),
+            false => remote_of(peer, &posted, has_names),
+        };
+        let remote = match remote {
+            Ok(remote) => remote,
+            // A frame with the name or the key follows. Otherwise the peer has lost its end and a
+            // frame about that will follow, or it accepts no more over this link.
+            Err(Unreached::NotYet) => {
+                peer.transfers.put_back(posted);
+                peer.links[index].has_refused(now);
+                return Err(Unchosen::Full);
+            }
+            // The peer's grant or counter may have ended since the transfer was checked.
+            Err(Unreached::Gone) => {
+                peer.transfers.put_back(posted);
+                self.abort(key, transfer, &TransferFault::NoSuchGrant, now);
+                return Err(Unchosen::GivenUp);
+            }
         };
         let it = InFlight::new(key, index, Requested::Pages(posted));
         let slot = self.in_flight.put(it).ok_or(Unchosen::Full)?;
@@ -229,21 +245,26 @@ impl Machine {
     }
 }
 
-/// Returns the place in the peer's memory for a work request with pages, or `None` if it cannot be
-/// reached over this link. Adds the operation to the share of its rail.
+/// Returns the place in the peer's memory for a work request with pages. Adds the operation to the
+/// share of its rail.
 #[inline]
-fn remote_of(peer: &mut Peer, posted: &Posted, has_names: bool) -> Option<RemotePages> {
-    let state = &peer.links[posted.link()];
+fn remote_of(peer: &mut Peer, posted: &Posted, has_names: bool) -> Result<RemotePages, Unreached> {
+    let (index, gone) = (posted.link(), Unreached::Gone);
+    let state = &peer.links[index];
     let immediate = match posted.immediate() {
         None => None,
-        Some(immediate) => Some(peer.counters.immediate_on(state.id(), immediate, has_names)?.to_bits()),
+        Some(immediate) => {
+            Some(peer.counters.immediate_on(state.id(), immediate, has_names).ok_or(gone)?.to_bits())
+        }
     };
-    let transfer = peer.transfers.get_mut(posted.transfer())?;
-    let (address, key) = peer.granted.get(transfer.grant())?.key_over(state.peer_rail())?;
-    let start = address.checked_add(transfer.base())?;
-    let (link, op, direction) = (state.key()?, transfer.op(), transfer.direction());
+    let transfer = peer.transfers.get_mut(posted.transfer()).ok_or(gone)?;
+    let granted = peer.granted.get(transfer.grant()).ok_or(gone)?;
+    let missing = if state.binds_keys() { Unreached::NotYet } else { gone };
+    let (address, key) = granted.key_over(index, state).ok_or(missing)?;
+    let start = address.checked_add(transfer.base()).ok_or(gone)?;
+    let (link, op, direction) = (state.key().ok_or(gone)?, transfer.op(), transfer.direction());
     transfer.add_to_share(posted);
-    Some(RemotePages { link, op, direction, start, key, immediate })
+    Ok(RemotePages { link, op, direction, start, key, immediate })
 }
 
 impl RemotePages {

@@ -39,6 +39,15 @@ pub enum Control {
         /// The rail.
         rail: usize,
     },
+    /// Binds the key of granted memory to a link. Answered by [`Machine::handle_key_bound`].
+    BindKey {
+        /// The rail.
+        rail: usize,
+        /// This side's end of the link.
+        link: LinkKey,
+        /// The grant.
+        grant: u64,
+    },
     /// Ends the keys of granted memory. Answered by [`Machine::handle_keys_ended`].
     EndKeys {
         /// The grant.

@@ -30,6 +30,8 @@ pub struct Properties {
     pub links_end_alone: bool,
     /// The guarantee of a key that was ended.
     pub ended_keys: EndedKeys,
+    /// Whether a key is good over one link only, and must be bound to each link of its peer.
+    pub keys_are_bound: bool,
     /// The rate in bits per second as reported by the card; determines the rail's share. 0 if
     /// unknown: such a rail is used only if no other is.
     pub rate_bps: u64,

@@ -2,8 +2,8 @@
 
 use farreach_proto::counter::{Counters, LinkId};
 use farreach_proto::wire::{
-    Decoder, FRAME_MAX, Frame, GrantOffer, Hello, LinkOffer, PREAMBLE_LEN, VERSION, WireError,
-    check_preamble, encode, preamble,
+    BoundKey, Decoder, FRAME_MAX, Frame, GrantOffer, Hello, KEYS_MAX, LinkOffer, PREAMBLE_LEN, VERSION,
+    WireError, check_preamble, encode, preamble,
 };
 use proptest::prelude::*;
 
@@ -21,7 +21,11 @@ fn frames() -> Vec<Frame> {
             counters: u32::MAX,
         }),
         Frame::Link(LinkOffer { link, from: 1, to: 15, address: vec![0; 40] }),
-        Frame::LinkReady { link, mark: u64::MAX, needs_names: true },
+        Frame::LinkReady { link, mark: u64::MAX, needs_names: true, binds_keys: true },
+        Frame::Keys {
+            link,
+            keys: vec![BoundKey { grant: u64::MAX, address: u64::MAX, key: u64::MAX }; KEYS_MAX],
+        },
         Frame::Counter { counter, names: vec![(link, counter); 16] },
         Frame::CounterClosed { counter },
         Frame::Taken { count: 32 },

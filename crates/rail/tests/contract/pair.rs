@@ -90,6 +90,7 @@ impl<R: Rail> Pair<R> {
                         check(link);
                         Seen::Message(bytes.to_vec())
                     }
+                    Event::KeyBound { tag, .. } => panic!("no key is bound, and here is {tag}"),
                     Event::LinkDown { reason, .. } => panic!("no link has failed: {reason}"),
                 });
             })

@@ -10,12 +10,12 @@
 
 use farreach_memory::{Lent, Memory, Shared};
 use farreach_proto::counter::{CounterId, LinkId};
-use farreach_proto::wire::{Frame, GrantOffer, Hello, LinkOffer};
+use farreach_proto::wire::{BoundKey, Frame, GrantOffer, Hello, LinkOffer};
 use farreach_rail::LinkKey;
 
 use super::chance::Chance;
 use super::party::Packet;
-use super::scenario::Lying;
+use super::scenario::{FRAME_KINDS, Lying};
 use super::world::{What, World, tell};
 
 /// The number of values of each sort that it remembers.
@@ -56,9 +56,6 @@ pub(super) struct Heard {
     frames: Vec<Frame>,
 }
 
-/// The kinds of frames.
-const KINDS: usize = 20;
-
 /// Returns the number of a frame's kind.
 fn kind_of(frame: &Frame) -> usize {
     match frame {
@@ -80,8 +77,9 @@ fn kind_of(frame: &Frame) -> usize {
         Frame::Held { .. } => 15,
         Frame::Ping { .. } => 16,
         Frame::Look => 17,
-        Frame::Refused { .. } => 18,
-        _ => 19,
+        Frame::Keys { .. } => 18,
+        Frame::Refused { .. } => 19,
+        _ => 20,
     }
 }
 
@@ -107,6 +105,11 @@ impl Heard {
                 keep(&mut self.grants, chance, *grant);
                 for (address, key) in keys.iter().flatten() {
                     keep(&mut self.keys, chance, (*address, *key, *len));
+                }
+            }
+            Frame::Keys { keys, .. } => {
+                for BoundKey { address, key, .. } in keys {
+                    keep(&mut self.keys, chance, (*address, *key, 64));
                 }
             }
             _ => {}
@@ -260,11 +263,26 @@ impl Liar {
         match frame {
             Frame::Hello(hello) => self.alter_hello(hello),
             Frame::Link(offer) => self.alter_offer(offer),
-            Frame::LinkReady { link, mark, needs_names } => match self.chance.below(3) {
-                0 => Frame::LinkReady { link: self.link(link), mark, needs_names },
-                1 => Frame::LinkReady { link, mark: self.mark(mark), needs_names },
-                _ => Frame::LinkReady { link, mark, needs_names: !needs_names },
-            },
+            Frame::LinkReady { mut link, mut mark, mut needs_names, mut binds_keys } => {
+                match self.chance.below(4) {
+                    0 => link = self.link(link),
+                    1 => mark = self.mark(mark),
+                    2 => needs_names = !needs_names,
+                    _ => binds_keys = !binds_keys,
+                }
+                Frame::LinkReady { link, mark, needs_names, binds_keys }
+            }
+            Frame::Keys { link, keys } if coin => Frame::Keys { link: self.link(link), keys },
+            Frame::Keys { link, mut keys } => {
+                if let Some(first) = keys.first_mut() {
+                    match self.chance.below(3) {
+                        0 => first.grant = self.grant(first.grant),
+                        1 => first.address = self.count(first.address),
+                        _ => (first.address, first.key, _) = self.key(true),
+                    }
+                }
+                Frame::Keys { link, keys }
+            }
             Frame::LinkLost { link, is_quiet, reason } if coin => {
                 Frame::LinkLost { link, is_quiet: !is_quiet, reason }
             }
@@ -348,8 +366,8 @@ impl Liar {
         let kind = match self.lying.topic {
             Some(topic) => topic,
             // A frame that ends the connection hides what others would do.
-            None if self.chance.once_in(8) => 1 + self.chance.index(KINDS - 1),
-            None => 1 + self.chance.index(17),
+            None if self.chance.once_in(8) => 1 + self.chance.index(FRAME_KINDS - 1),
+            None => 1 + self.chance.index(18),
         };
         let (link, counter) = (self.link(LinkId(0)), self.counter(CounterId::NONE));
         let (grant, number) = (self.grant(1), self.count(2));
@@ -360,7 +378,10 @@ impl Liar {
                 let [from, to] = [(); 2].map(|()| self.chance.below(3) as u16);
                 Frame::Link(LinkOffer { link, from, to, address })
             }
-            2 => Frame::LinkReady { link, mark: self.mark(1), needs_names: self.chance.once_in(2) },
+            2 => {
+                let [needs_names, binds_keys] = [(); 2].map(|()| self.chance.once_in(2));
+                Frame::LinkReady { link, mark: self.mark(1), needs_names, binds_keys }
+            }
             3 => Frame::LinkLost { link, is_quiet: self.chance.once_in(2), reason: "I say so".to_owned() },
             4 => {
                 let (address, key, len) = self.key(true);
@@ -383,7 +404,12 @@ impl Liar {
             15 => Frame::Held { next: number },
             16 => Frame::Ping { nonce: number },
             17 => Frame::Look,
-            18 => Frame::Refused { reason: "I say so".to_owned() },
+            18 => {
+                let (address, key, _) = self.key(true);
+                let bound = BoundKey { grant, address, key };
+                Frame::Keys { link, keys: vec![bound; 1 + self.chance.index(2)] }
+            }
+            19 => Frame::Refused { reason: "I say so".to_owned() },
             _ => Frame::Goodbye,
         }
     }
@@ -403,7 +429,7 @@ impl Liar {
         let frame = heard.frames.get(self.chance.index(heard.frames.len().max(1)))?.clone();
         let is_secret = match frame {
             Frame::Link(_) => !self.lying.steals_addresses,
-            Frame::Grant(_) | Frame::LinkReady { .. } => self.lying.steals_addresses,
+            Frame::Grant(_) | Frame::Keys { .. } | Frame::LinkReady { .. } => self.lying.steals_addresses,
             _ => false,
         };
         (!is_secret).then_some(frame)

@@ -64,6 +64,9 @@ pub(super) struct Lying {
     pub(super) steals_addresses: bool,
 }
 
+/// The number of kinds of frames.
+pub(super) const FRAME_KINDS: usize = 21;
+
 /// The number of kinds of user requests.
 pub(super) const WISHES: usize = 13;
 
@@ -133,7 +136,7 @@ impl Scenario {
         self.lying = Some(Lying {
             host: chance.index(self.hosts.len()),
             begins_ns: chance.below(self.storm_ns / 2),
-            topic: chance.once_in(2).then(|| chance.index(20)),
+            topic: chance.once_in(2).then(|| chance.index(FRAME_KINDS)),
             drops,
             repeats,
             delays,
@@ -200,7 +203,8 @@ fn pick<'a, T>(chance: &mut Chance, choices: &'a [T]) -> &'a T {
 }
 
 fn hosts(chance: &mut Chance) -> Vec<Vec<SimCard>> {
-    let offered = SimCard::kinds();
+    let [rc, tcp, efa, isolated] = SimCard::kinds();
+    let offered = [rc, SimCard::windows(), tcp, efa, isolated];
     let kinds: Vec<SimCard> = (0..chance.within(1..=2)).map(|_| pick(chance, &offered).clone()).collect();
     let count = *pick(chance, &[2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 4, 4, 5, 6, 8]);
     let cards = |chance: &mut Chance| {

@@ -8,7 +8,7 @@ use farreach_proto::rights::Rights;
 use farreach_rail::{EndedKeys, PeerKey, Proof, Rail, RemoteSegment, WorkRequest};
 use farreach_sim::{Odds, SimCard, SimSettings};
 
-use crate::pair::{GRANTED_LEN, Pair, Side};
+use crate::pair::{GRANTED_LEN, Pair, Side, Told};
 
 /// Returns the slice that was exposed, as an engine takes it back.
 fn take_back(granted: Arc<Exposed>) -> Slice {
@@ -168,6 +168,64 @@ fn a_key_is_of_use_to_its_own_peer_only_where_the_card_separates_them() {
         assert_eq!(!violations.is_empty(), card.separates_peers);
         assert!(violations.iter().all(|it| it.card == pair.here.rail.id() && it.link.is_some()));
     }
+}
+
+/// Writes to the memory of a bound key. Returns whether it was written.
+fn write_bound(pair: &mut Pair, (address, key): (u64, u64)) -> bool {
+    let target = RemoteSegment { address, key, len: 4 };
+    let page = pair.here.slice(b"page").into();
+    let request = WorkRequest::Write { target, immediate: None };
+    pair.here.rail.post(pair.here.link, 1, request, page).unwrap();
+    pair.settle();
+    sum(&pair.there.granted) != 0
+}
+
+/// Binds the key of the other side to its link.
+fn bound(pair: &mut Pair) -> (u64, u64) {
+    pair.there.rail.bind_key(pair.there.link, pair.there.key.id, 17).unwrap();
+    pair.settle();
+    match pair.there.told.pop() {
+        Some(Told::KeyBound { tag: 17, bound: Ok(bound) }) => bound,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_bound_key_is_good_over_its_link_only() {
+    let mut pair = Pair::new(0, SimCard::windows());
+    let key = bound(&mut pair);
+    assert!(write_bound(&mut pair, key));
+    assert_eq!(pair.network.violations(), []);
+    let mut pair = Pair::new(0, SimCard::windows());
+    let key = bound(&mut pair);
+    pair.connect();
+    assert!(!write_bound(&mut pair, key), "another link");
+    let mut pair = Pair::new(0, SimCard::windows());
+    bound(&mut pair);
+    let unbound = (pair.there.key.address, pair.there.key.key);
+    assert!(!write_bound(&mut pair, unbound), "not bound");
+}
+
+#[test]
+fn a_binding_is_answered_even_if_its_link_or_key_has_ended() {
+    for ends_link in [true, false] {
+        let mut pair = Pair::new(0, SimCard::windows());
+        let Side { rail, link, key, .. } = &mut pair.there;
+        rail.bind_key(*link, key.id, 17).unwrap();
+        match ends_link {
+            true => rail.close_link(*link),
+            false => rail.end_key(key.id).unwrap(),
+        }
+        pair.settle();
+        let told = &pair.there.told;
+        assert!(told.iter().any(|it| matches!(it, Told::KeyBound { tag: 17, bound: Err(_) })), "{told:?}");
+    }
+    // Not to a link of another peer, and not on a card without windows.
+    let mut pair = Pair::new(0, SimCard::windows());
+    let (other, _) = pair.there.rail.open_link(PeerKey(1)).unwrap();
+    pair.there.rail.bind_key(other, pair.there.key.id, 17).unwrap_err();
+    let mut pair = Pair::new(0, SimCard::rc());
+    pair.there.rail.bind_key(pair.there.link, pair.there.key.id, 17).unwrap_err();
 }
 
 /// Keys of a library have 64 bits: the neighbour of a key is none.

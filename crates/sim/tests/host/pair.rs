@@ -17,6 +17,7 @@ pub(crate) enum Told {
     Completed { tag: u64, outcome: Result<(), RailError> },
     Immediate { bits: u32 },
     Message,
+    KeyBound { tag: u64, bound: Result<(u64, u64), RailError> },
     LinkDown { link: LinkKey },
 }
 
@@ -54,6 +55,7 @@ impl Side {
                     Event::Completed { tag, outcome, .. } => Told::Completed { tag, outcome },
                     Event::Immediate { bits, .. } => Told::Immediate { bits },
                     Event::Message { .. } => Told::Message,
+                    Event::KeyBound { tag, bound, .. } => Told::KeyBound { tag, bound },
                     Event::LinkDown { link, .. } => Told::LinkDown { link },
                 });
             });

@@ -2,7 +2,6 @@
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
-use std::sync::Arc;
 
 use farreach_verbs_sys as sys;
 
@@ -71,11 +70,11 @@ impl QueuePair {
         let (kind, kept) = (WorkKind::BindWindow, Kept::Window(under_way));
         room.push(InFlight { tag: request.tag, kind, buffers: Buffers::None, kept });
         // SAFETY: the window holds every region that it is or may be bound to, until it is revoked,
-        // and no reference to the bytes of that region exists: it is an `ExposedRegion`.
+        // and no reference to the bytes of that region exists: they are `Exposed`.
         let started = unsafe { self.start_bind(request, id, window.kind(), &mut state, bind_info) };
         if let Err((is_refused, operation, errno)) = started {
             if !is_refused {
-                state.in_doubt.push(Arc::clone(region));
+                state.in_doubt.push(region.clone());
             }
             // Dropping the work request in flight locks the state.
             drop(state);
@@ -88,7 +87,7 @@ impl QueuePair {
         }
         let remote = RemoteRange::new(part.address(), part.len(), state.key);
         let owner = (window.kind() == WindowType::Two).then_some(id.queue);
-        state.bound = Some(Bound { region: Arc::clone(region), remote, owner });
+        state.bound = Some(Bound { region: region.clone(), remote, owner });
         Ok(())
     }
 

@@ -1,7 +1,6 @@
 //! Send work requests: operations, their buffers and flags.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use bitflags::bitflags;
 use farreach_memory::Slice;
@@ -12,7 +11,7 @@ use crate::ah::AddressHandle;
 use crate::imm::ImmediateData;
 use crate::mr::{AccessFlags, RemoteKey};
 use crate::mw::MemoryWindow;
-use crate::region::ExposedRegion;
+use crate::region::Bindable;
 
 /// A work request for a send queue: an operation, its buffers, and its flags.
 ///
@@ -230,7 +229,7 @@ pub(crate) struct Datagram {
 #[derive(Debug)]
 pub(crate) struct Binding {
     pub(crate) window: MemoryWindow,
-    pub(crate) region: Arc<ExposedRegion>,
+    pub(crate) region: Bindable,
     pub(crate) offset: usize,
     pub(crate) len: usize,
     pub(crate) access: AccessFlags,
@@ -338,11 +337,11 @@ impl SendRequest {
     /// registered with [`AccessFlags::MW_BIND`]; it needs no other access itself.
     pub fn bind(
         window: &MemoryWindow,
-        region: &Arc<ExposedRegion>,
+        region: impl Into<Bindable>,
         range: Range<usize>,
         access: AccessFlags,
     ) -> Self {
-        let (window, region) = (window.clone(), Arc::clone(region));
+        let (window, region) = (window.clone(), region.into());
         let (offset, len) = (range.start, range.end.saturating_sub(range.start));
         let mut request = Self::new(Operation::BindWindow, Buffers::None);
         request.extra.binding = Some(Binding { window, region, offset, len, access });

@@ -37,6 +37,7 @@ pub(super) fn properties(domain: &Domain, endpoint: &Endpoint, settings: &Fabric
         immediates_name_link: false,
         links_end_alone: false,
         ended_keys: ended_keys(profile),
+        keys_are_bound: false,
         rate_bps: rate_bps(info),
     }
 }

@@ -5,7 +5,7 @@ use farreach_rail::{Event, LinkKey, RailError};
 use farreach_verbs::cq::{Failure, WorkCompletion, WorkKind};
 use farreach_verbs::qp::Unfinished;
 
-use super::error::{closed, first_failure, given_up, not_connected};
+use super::error::{closed, ended_key, first_failure, given_up, not_connected};
 use super::links::{Link, LinkState, Links};
 use super::receives::Receives;
 
@@ -18,6 +18,8 @@ pub(super) struct Account {
     pub(super) receives: Receives,
     /// Work requests that the card has.
     pub(super) in_flight: usize,
+    /// Links with bindings that wait for room, which there is now.
+    pub(super) to_bind: Vec<LinkKey>,
     /// Work requests that were flushed or returned because their link had ended.
     pub(super) given_up: u64,
 }
@@ -40,6 +42,7 @@ impl Account {
         let link = self.links.key_of(completion.qp_num());
         match (completion.kind(), link) {
             (WorkKind::Recv, _) => self.arrive(link, completion, sink),
+            (WorkKind::BindWindow, Some(link)) => self.bound(link, completion.outcome().map(drop), sink),
             (kind, Some(link)) => {
                 let (tag, outcome) = (completion.tag(), completion.outcome());
                 let buffers = completion.into_buffers();
@@ -80,6 +83,25 @@ impl Account {
             (None, _) => {}
         }
         self.receives.put(buffer);
+    }
+
+    /// Reports a binding. Others may wait for its room.
+    #[cold]
+    fn bound(&mut self, key: LinkKey, outcome: Result<(), Failure>, sink: &mut dyn FnMut(Event<'_>)) {
+        let Some(link) = self.links.get_mut(key) else { return };
+        let Some((tag, remote)) = link.windows.completed() else { return };
+        if link.windows.are_waiting() {
+            self.to_bind.push(key);
+        }
+        let bound = match outcome {
+            Ok(()) => remote.ok_or_else(|| ended_key(&self.rail)),
+            Err(failure) => {
+                let reason = first_failure(WorkKind::BindWindow, &self.rail, failure);
+                self.end(key, reason.clone(), sink);
+                Err(reason)
+            }
+        };
+        sink(Event::KeyBound { link: key, tag, bound });
     }
 
     /// Returns the error of a failed request. The first failure of a link ends it.
@@ -126,6 +148,7 @@ pub(super) enum Pending {
     Completed { tag: u64, buffers: Buffers, outcome: Result<(), RailError> },
     Immediate { link: Option<LinkKey>, bits: u32 },
     Message { link: Option<LinkKey>, bytes: Vec<u8> },
+    KeyBound { link: LinkKey, tag: u64, bound: Result<(u64, u64), RailError> },
     LinkDown { link: LinkKey, reason: RailError },
 }
 
@@ -135,6 +158,7 @@ impl From<Event<'_>> for Pending {
             Event::Completed { tag, buffers, outcome } => Self::Completed { tag, buffers, outcome },
             Event::Immediate { link, bits } => Self::Immediate { link, bits },
             Event::Message { link, bytes } => Self::Message { link, bytes: bytes.to_vec() },
+            Event::KeyBound { link, tag, bound } => Self::KeyBound { link, tag, bound },
             Event::LinkDown { link, reason } => Self::LinkDown { link, reason },
         }
     }
@@ -148,6 +172,7 @@ impl Pending {
             }
             Self::Immediate { link, bits } => sink(Event::Immediate { link, bits }),
             Self::Message { link, bytes } => sink(Event::Message { link, bytes: &bytes }),
+            Self::KeyBound { link, tag, bound } => sink(Event::KeyBound { link, tag, bound }),
             Self::LinkDown { link, reason } => sink(Event::LinkDown { link, reason }),
         }
     }

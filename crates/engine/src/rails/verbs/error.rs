@@ -20,6 +20,7 @@ pub(super) fn operation(kind: WorkKind, rail: &str) -> String {
         WorkKind::FetchAdd => "fetch and add",
         WorkKind::CompareSwap => "compare and swap",
         WorkKind::Recv => "receive",
+        WorkKind::BindWindow => "binding of a memory window",
         _ => "request",
     };
     format!("{what} over {rail}")
@@ -53,6 +54,12 @@ pub(super) fn given_up(kind: WorkKind, rail: &str, link: &RailError) -> RailErro
 #[cold]
 pub(super) fn closed(rail: &str) -> RailError {
     RailError::new(format!("link over {rail}"), "the link was closed on this side", "open another link")
+}
+
+/// Returns the error of a key that was ended while it was being bound.
+#[cold]
+pub(super) fn ended_key(rail: &str) -> RailError {
+    RailError::new(format!("bind a key over {rail}"), "the key was ended meanwhile", "grant the memory again")
 }
 
 /// Returns the error of a link that is not connected yet.

@@ -7,6 +7,8 @@ use farreach_rail::{LinkKey, RailError};
 use farreach_verbs::qp::QueuePair;
 use farreach_verbs::qp::state::PeerAddress;
 
+use super::windows::Windows;
+
 /// The local end of a link.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -18,6 +20,8 @@ pub(super) struct Link {
     /// The longest message that both ends accept.
     pub(super) message_max: usize,
     pub(super) state: LinkState,
+    /// The windows that are bound to its queue pair.
+    pub(super) windows: Windows,
 }
 
 #[derive(Debug)]
@@ -78,6 +82,11 @@ impl Links {
             Some(Some((found, link))) if *found == key => Some(link),
             _ => None,
         }
+    }
+
+    pub(super) fn contains(&self, key: LinkKey) -> bool {
+        let slot = (key.0 & ((1 << SLOT_BITS) - 1)) as usize;
+        matches!(self.slots.get(slot), Some(Some((found, _))) if *found == key)
     }
 
     /// Removes a link. Completions of its queue pair are still attributed to it, until

@@ -11,6 +11,8 @@
 //!   opened, so a process with two peers polls one queue, and one with 4,096 peers polls a few. The
 //!   limits are the card's number of queue pairs, and memory: each link has a window of work
 //!   requests in the card's format.
+//! - If the card has memory windows of type 2, a key can be [bound](VerbsSettings::bind_keys) to the
+//!   queue pair of its peer. All links share one protection domain.
 //! - A link ends at its first failure, which is reported with its cause. Requests behind it are
 //!   flushed, and counted.
 //! - A peer that is gone is noticed only while something is in flight to it: in about two seconds,
@@ -29,24 +31,26 @@ mod queues;
 mod rail;
 mod receives;
 mod settings;
+mod windows;
 
 use std::collections::{HashMap, VecDeque};
 
+use farreach_verbs::cq::WorkKind;
 use farreach_verbs::event::AsyncEvents;
 use farreach_verbs::pd::ProtectionDomain;
 use farreach_verbs::qp::state::ConnectionParameters;
 use farreach_verbs::qp::{QueuePair, QueuePairBuilder, QueuePairType};
-use farreach_verbs::region::ExposedKey;
 use farreach_verbs::wakeup::Wakeup;
 
 use self::account::{Account, Pending};
 use self::error::{closed, told};
-use self::links::LinkState;
+use self::links::{Link, LinkState};
+use self::windows::{BINDINGS_MAX, GrantKey};
 
 pub use self::ports::{VerbsPort, rails, rails_named};
 use self::queues::Queues;
 pub use self::settings::VerbsSettings;
-use farreach_rail::{LinkKey, Properties, RailError};
+use farreach_rail::{KeyId, LinkKey, Properties, RailError};
 
 /// A rail over one port of a card.
 ///
@@ -70,7 +74,7 @@ pub struct VerbsRail {
     parameters: ConnectionParameters,
     account: Account,
     queues: Queues,
-    keys: HashMap<u64, ExposedKey>,
+    keys: HashMap<KeyId, GrantKey>,
     exposures_made: u64,
     /// Events that the next poll reports.
     backlog: VecDeque<Pending>,
@@ -79,6 +83,11 @@ pub struct VerbsRail {
     polls: u32,
     /// Why the card cannot be used any more.
     broken: Option<RailError>,
+}
+
+/// Returns the number of bindings that a link of this rail may have in flight.
+fn bindings_max(properties: &Properties) -> u32 {
+    if properties.keys_are_bound { BINDINGS_MAX as u32 } else { 0 }
 }
 
 impl VerbsRail {
@@ -92,7 +101,7 @@ impl VerbsRail {
         let cq = self.queues.cq(queue);
         QueuePairBuilder::new(QueuePairType::Rc, cq, cq)
             .srq(self.account.receives.srq())
-            .max_send_wr(self.properties.window)
+            .max_send_wr(self.properties.window + bindings_max(&self.properties))
             .max_send_sge(self.properties.limits.pieces as u32)
             .build(&self.pd)
     }
@@ -128,15 +137,17 @@ impl VerbsRail {
         link.end(&closed(&self.account.rail));
         let (queue, qp_num) = (link.queue, link.qp.qp_num());
         let drained = self.drain(queue);
-        let Some(link) = self.account.links.remove(key) else { return drained };
+        let Some(Link { qp, mut windows, .. }) = self.account.links.remove(key) else { return drained };
         // A queue pair that cannot be destroyed may still complete requests. It stays known, its
         // requests stay in flight, and the card is not used any more.
-        let unfinished = link.qp.destroy_unfinished().map_err(|error| {
+        let unfinished = qp.destroy_unfinished().map_err(|error| {
             let broken = self.failed("destroy a queue pair", &error);
             self.broken.insert(broken).clone()
         })?;
         let (account, backlog) = (&mut self.account, &mut self.backlog);
-        for request in unfinished {
+        let reason = closed(&account.rail);
+        windows.fail(key, &reason, &mut |event| backlog.push_back(event.into()));
+        for request in unfinished.into_iter().filter(|request| request.kind != WorkKind::BindWindow) {
             account.give_up(request, &mut |event| backlog.push_back(event.into()));
         }
         // Remaining completions of this queue pair would occupy the room of later ones.

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use farreach_proto::counter::IMMEDIATE_PAGES_MAX;
 use farreach_proto::plan::Limits;
 use farreach_rail::{EndedKeys, PeerKey, Proof, Properties, Rail, RailError};
-use farreach_verbs::attributes::{AtomicCapability, DeviceAttributes};
+use farreach_verbs::attributes::{AtomicCapability, DeviceAttributes, DeviceCapabilities};
 use farreach_verbs::context::Context;
 use farreach_verbs::mr::AccessFlags;
 use farreach_verbs::qp::state::ConnectionParameters;
@@ -16,7 +16,7 @@ use super::error::told;
 use super::links::Links;
 use super::queues::{Plan, Queues};
 use super::receives::Receives;
-use super::{VerbsPort, VerbsRail, VerbsSettings};
+use super::{VerbsPort, VerbsRail, VerbsSettings, bindings_max};
 
 /// Retries for ever if the peer has no receive buffer.
 const RNR_RETRY: u8 = 7;
@@ -39,19 +39,27 @@ impl VerbsRail {
         let (channel, events) =
             (context.create_comp_channel().map_err(failed)?, context.async_events().map_err(failed)?);
         let wakeup = Wakeup::new(&channel, &events).map_err(failed)?;
+        let properties = properties(rail, settings, &context, &device)?;
         let plan = Plan {
             links_at_first: settings.links_at_first,
-            window: settings.window,
+            window: settings.window + bindings_max(&properties),
             receives: Receives::depth(settings.receives),
             depth_max: device.max_cqe,
         };
         let receives = Receives::new(&pd, settings.receives, settings.message_max)?;
         let (rail_name, links) = (rail.name().to_owned(), Links::default());
         let mut provider = Self {
-            properties: properties(rail, settings, &context, &device)?,
+            properties,
             pd,
             parameters,
-            account: Account { rail: rail_name, links, receives, in_flight: 0, given_up: 0 },
+            account: Account {
+                rail: rail_name,
+                links,
+                receives,
+                in_flight: 0,
+                to_bind: Vec::new(),
+                given_up: 0,
+            },
             queues: Queues::new(&context, channel, plan),
             keys: HashMap::new(),
             exposures_made: 0,
@@ -66,6 +74,12 @@ impl VerbsRail {
         provider.close_link(link);
         Ok(provider)
     }
+}
+
+/// Returns whether the card has windows that belong to one queue pair.
+fn has_windows(device: &DeviceAttributes) -> bool {
+    let windows = DeviceCapabilities::MEM_WINDOW_TYPE_2A | DeviceCapabilities::MEM_WINDOW_TYPE_2B;
+    device.max_mw > 0 && device.capabilities.intersects(windows)
 }
 
 fn has_atomics(device: &DeviceAttributes) -> bool {
@@ -102,6 +116,7 @@ fn properties(
         immediates_name_link: true,
         links_end_alone: true,
         ended_keys: EndedKeys::StopAll,
+        keys_are_bound: settings.bind_keys && has_windows(device),
         rate_bps: port.rate_bits_per_second().unwrap_or(1),
     })
 }

@@ -11,9 +11,10 @@ use farreach_verbs::wr;
 use super::VerbsRail;
 use super::account::Pending;
 use super::end::End;
-use super::error::{closed, told};
+use super::error::{closed, ended_key, told};
 use super::links::{Link, LinkState};
 use super::post::{never, to_card};
+use super::windows::{GrantKey, Windows};
 use crate::Rights;
 
 /// Polls between two checks for asynchronous events. Each check is a system call.
@@ -40,7 +41,7 @@ impl Rail for VerbsRail {
         })?;
         let message_max = self.properties.message_max;
         let end = End::new(&own, self.parameters.port, message_max);
-        let link = Link { qp, own, queue, message_max, state: LinkState::Made };
+        let link = Link { qp, own, queue, message_max, state: LinkState::Made, windows: Windows::default() };
         Ok((self.account.links.insert(link), end.to_bytes()))
     }
 
@@ -88,22 +89,49 @@ impl Rail for VerbsRail {
     }
 
     fn make_key(&mut self, _peer: PeerKey, memory: &Arc<Exposed>, rights: Rights) -> Result<Key, RailError> {
-        let key = self
-            .pd
-            .expose_also(memory, access(rights))
-            .map_err(|error| self.failed("create a key", &error))?;
+        let access = access(rights);
+        let made = match self.properties.keys_are_bound {
+            false => self.pd.expose_also(memory, access).map(|region| GrantKey::unbound(region, access)),
+            true => {
+                let of_region = AccessFlags::RELAXED_ORDERING | AccessFlags::MW_BIND;
+                let region = self.pd.expose_also(memory, of_region);
+                region.and_then(|region| GrantKey::to_be_bound(&self.pd, region, access))
+            }
+        };
+        let key = made.map_err(|error| self.failed("create a key", &error))?;
         self.exposures_made += 1;
-        let (id, remote) = (self.exposures_made, key.remote());
+        let (id, remote) = (KeyId(self.exposures_made), key.region().remote());
         self.keys.insert(id, key);
-        Ok(Key { id: KeyId(id), address: remote.address(), key: remote.key().0.into() })
+        Ok(Key { id, address: remote.address(), key: remote.key().0.into() })
+    }
+
+    fn bind_key(&mut self, link: LinkKey, key: KeyId, tag: u64) -> Result<(), RailError> {
+        self.account.ready(link)?;
+        let links = &self.account.links;
+        let binding = match self.keys.get_mut(&key).filter(|_| self.properties.keys_are_bound) {
+            Some(of_it) => of_it.bind(&self.pd, (link, key, tag), |link| links.contains(link)),
+            None => return Err(no_such_key("bind", &self.account.rail)),
+        };
+        let binding = binding.map_err(|error| self.failed("bind a key", &error))?;
+        if let Some(link) = self.account.links.get_mut(link) {
+            link.windows.add(binding);
+        }
+        self.post_bindings(link);
+        Ok(())
     }
 
     fn end_key(&mut self, key: KeyId) -> Result<(), RailError> {
-        let Some(key) = self.keys.remove(&key.0) else {
-            let operation = format!("end a key over {}", self.account.rail);
-            return Err(RailError::new(operation, "there is no such key", "end each key once"));
-        };
-        key.end().map_err(|error| self.failed("end a key", &error))
+        let Some(of_it) = self.keys.remove(&key) else { return Err(no_such_key("end", &self.account.rail)) };
+        let Self { account, backlog, .. } = self;
+        let ended = of_it.end(|link| {
+            let (window, waiting) = account.links.get_mut(link)?.windows.take(key);
+            if let Some(tag) = waiting {
+                let bound = Err(ended_key(&account.rail));
+                backlog.push_back(Pending::KeyBound { link, tag, bound });
+            }
+            window
+        });
+        ended.map_err(|error| self.failed("end a key", &error))
     }
 
     fn post(
@@ -151,6 +179,9 @@ impl Rail for VerbsRail {
         let Self { queues, account, .. } = self;
         let told = queues.poll(|completion| account.take(completion, sink));
         account.receives.post()?;
+        for link in std::mem::take(&mut self.account.to_bind) {
+            self.post_bindings(link);
+        }
         Ok(backlog + told?)
     }
 
@@ -171,7 +202,30 @@ impl Rail for VerbsRail {
     }
 }
 
+/// Returns the error of a key that does not exist.
+#[cold]
+fn no_such_key(verb: &str, rail: &str) -> RailError {
+    RailError::new(format!("{verb} a key over {rail}"), "there is no such key", "end each key once")
+}
+
 impl VerbsRail {
+    /// Posts the bindings that a link has room for.
+    fn post_bindings(&mut self, key: LinkKey) {
+        let Self { account, backlog, .. } = self;
+        while let Some(link) = account.links.get_mut(key) {
+            let Some(request) = link.windows.next() else { return };
+            let Err(error) = link.qp.post_send(request) else { continue };
+            let Some(tag) = link.windows.not_posted() else { return };
+            let reason = RailError::new(
+                format!("bind a key over {}", account.rail),
+                error.reason.to_string(),
+                error.reason.fix(),
+            );
+            backlog.push_back(Pending::KeyBound { link: key, tag, bound: Err(reason.clone()) });
+            account.end(key, reason, &mut |event| backlog.push_back(event.into()));
+        }
+    }
+
     /// Handles a refused post. A full queue is an ordinary result.
     #[inline(never)]
     fn not_posted(

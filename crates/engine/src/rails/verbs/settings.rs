@@ -23,6 +23,9 @@ pub struct VerbsSettings {
     /// queues, each for twice as many as the one before, as far as the card allows. Each queue is
     /// polled at every poll.
     pub links_at_first: u32,
+    /// Whether keys are bound to links, by memory windows of type 2, so that no peer can use the key
+    /// of another. Without effect on cards that have no such windows.
+    pub bind_keys: bool,
     /// The index of the GID in the port's table; if `None`, the best one is chosen.
     pub gid_index: Option<u32>,
     /// The traffic class of packets: DSCP in the upper six bits, ECN in the lower two.
@@ -42,6 +45,7 @@ impl Default for VerbsSettings {
             message_max: 4096,
             pieces: 16,
             links_at_first: 64,
+            bind_keys: false,
             gid_index: None,
             traffic_class: 0,
             service_level: 0,

@@ -3,6 +3,7 @@
 //! No part of the engine is between a test and its rails: the contract of `Rail` is checked as the
 //! engine would see it.
 
+mod bound_keys;
 mod closing;
 mod costs;
 mod faults;

@@ -27,11 +27,15 @@ pub(crate) struct Side {
     pub(crate) told: Told,
 }
 
+/// The link and the tag of a binding, and the address and key that it gave.
+pub(crate) type BoundKey = (LinkKey, u64, Result<(u64, u64), RailError>);
+
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     pub(crate) done: VecDeque<Done>,
     pub(crate) immediates: VecDeque<(LinkKey, u32)>,
     pub(crate) messages: VecDeque<(LinkKey, Vec<u8>)>,
+    pub(crate) bound: VecDeque<BoundKey>,
     pub(crate) links_down: VecDeque<(LinkKey, RailError)>,
 }
 
@@ -44,13 +48,15 @@ impl Told {
             }
             Event::Immediate { link, bits } => self.immediates.push_back((named(link), bits)),
             Event::Message { link, bytes } => self.messages.push_back((named(link), bytes.to_vec())),
+            Event::KeyBound { link, tag, bound } => self.bound.push_back((link, tag, bound)),
             Event::LinkDown { link, reason } => self.links_down.push_back((link, reason)),
         }
     }
 
     fn is_empty(&self) -> bool {
-        let Self { done, immediates, messages, links_down } = self;
-        done.is_empty() && immediates.is_empty() && messages.is_empty() && links_down.is_empty()
+        let Self { done, immediates, messages, bound, links_down } = self;
+        let has_none = done.is_empty() && immediates.is_empty() && messages.is_empty();
+        has_none && bound.is_empty() && links_down.is_empty()
     }
 }
 

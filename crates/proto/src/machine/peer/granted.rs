@@ -1,8 +1,10 @@
 //! Grants of a peer to this side, and their use.
 
+use super::link::Link;
+use crate::counter::LinkId;
 use crate::machine::peer_map::{HashKeys, PeerMap};
 use crate::rights::Rights;
-use crate::wire::GrantOffer;
+use crate::wire::{BoundKey, GrantOffer};
 
 /// All grants of a peer to this side, by the peer's ids.
 #[derive(Debug)]
@@ -17,6 +19,8 @@ pub(crate) struct Granted {
     rights: Rights,
     /// Its address and key, by rail of the peer.
     keys: Vec<Option<(u64, u64)>>,
+    /// Its address and key over one link each, by index, with the id of the link that it is bound to.
+    bound: Vec<Option<(LinkId, (u64, u64))>>,
     /// Whether the peer is revoking it. The confirmation is sent when nothing of this side uses it.
     is_revoked: bool,
     /// The number of transfers and atomics that use it.
@@ -36,10 +40,15 @@ impl Granted {
         self.is_revoked
     }
 
-    /// Returns its address and key over a rail of the peer.
+    /// Returns its address and key over a link of this index.
     #[inline]
-    pub(crate) fn key_over(&self, peer_rail: usize) -> Option<(u64, u64)> {
-        *self.keys.get(peer_rail)?
+    pub(crate) fn key_over(&self, index: usize, link: &Link) -> Option<(u64, u64)> {
+        if !link.binds_keys() {
+            return *self.keys.get(link.peer_rail())?;
+        }
+        let (id, key) = (*self.bound.get(index)?)?;
+        // A key of the link that was there before is no longer good.
+        (id == link.id()).then_some(key)
     }
 }
 
@@ -56,8 +65,30 @@ impl GrantedTable {
     /// Adds a grant of the peer.
     pub(crate) fn learn(&mut self, offer: GrantOffer) {
         let rights = Rights::from_bits_truncate(offer.rights);
-        let granted = Granted { len: offer.len, rights, keys: offer.keys, is_revoked: false, users: 0 };
+        let granted = Granted {
+            len: offer.len,
+            rights,
+            keys: offer.keys,
+            bound: Vec::new(),
+            is_revoked: false,
+            users: 0,
+        };
         self.grants.insert(offer.grant, granted);
+    }
+
+    /// Adds a key that is bound to a link of this index. Returns `false` if it would end beyond the
+    /// last address. A grant that is not known, because it is revoked, needs no key.
+    #[must_use]
+    pub(crate) fn bind(&mut self, index: usize, link: LinkId, key: BoundKey) -> bool {
+        let Some(granted) = self.grants.get_mut(&key.grant) else { return true };
+        if key.address.checked_add(granted.len).is_none() {
+            return false;
+        }
+        if granted.bound.len() <= index {
+            granted.bound.resize(index + 1, None);
+        }
+        granted.bound[index] = Some((link, (key.address, key.key)));
+        true
     }
 
     #[inline]
@@ -103,7 +134,10 @@ impl GrantedTable {
     /// Returns the bytes of memory that are held.
     pub(crate) fn memory(&self) -> usize {
         // An entry of a map costs its content and its bookkeeping.
-        let keys = |granted: &Granted| granted.keys.capacity() * size_of::<Option<(u64, u64)>>();
+        let keys = |granted: &Granted| {
+            granted.keys.capacity() * size_of::<Option<(u64, u64)>>()
+                + granted.bound.capacity() * size_of::<Option<(LinkId, (u64, u64))>>()
+        };
         self.grants.capacity() * (size_of::<(u64, Granted)>() + size_of::<u64>())
             + self.grants.values().map(keys).sum::<usize>()
     }
@@ -112,6 +146,8 @@ impl GrantedTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::peer::{Expected, MadeEnd};
+    use crate::rail::LinkKey;
 
     fn granted() -> GrantedTable {
         let mut table = GrantedTable::new(HashKeys::new(3, 5));
@@ -124,8 +160,33 @@ mod tests {
     fn a_grant_has_a_key_over_some_rails() {
         let table = granted();
         let it = table.get(7).unwrap();
-        assert_eq!([0, 1, 2].map(|rail| it.key_over(rail)), [None, Some((4096, 11)), None]);
+        let over = |peer_rail| it.key_over(0, &Link::new((0, peer_rail), 0));
+        assert_eq!([0, 1, 2].map(over), [None, Some((4096, 11)), None]);
         assert_eq!((it.len(), it.rights()), (64, Rights::WRITE));
+    }
+
+    #[test]
+    fn a_bound_key_is_good_over_its_link_only() {
+        let mut table = granted();
+        let link = |id, binds_keys| {
+            let mut link = Link::new((0, 1), 0);
+            link.open(LinkId(id));
+            link.opened(MadeEnd { key: LinkKey(7), generation: 0, own_mark: 0 }, 0);
+            link.connect();
+            link.connected(0);
+            assert!(link.peer_is_ready(Expected { mark: 0, needs_names: false, binds_keys }, 0));
+            link
+        };
+        assert_eq!(table.get(7).unwrap().key_over(1, &link(5, true)), None, "not yet bound");
+        assert!(table.bind(1, LinkId(5), BoundKey { grant: 7, address: 64, key: 13 }));
+        let it = table.get(7).unwrap();
+        assert_eq!(it.key_over(1, &link(5, true)), Some((64, 13)));
+        assert_eq!(it.key_over(0, &link(5, true)), None, "another link");
+        assert_eq!(it.key_over(1, &link(6, true)), None, "the link that came after it");
+        assert_eq!(it.key_over(1, &link(5, false)), Some((4096, 11)), "the rail has one for all links");
+        assert!(table.bind(1, LinkId(5), BoundKey { grant: 8, address: u64::MAX, key: 1 }), "no such grant");
+        assert!(table.bind(1, LinkId(5), BoundKey { grant: 7, address: u64::MAX - 64, key: 1 }));
+        assert!(!table.bind(1, LinkId(5), BoundKey { grant: 7, address: u64::MAX - 63, key: 1 }));
     }
 
     #[test]

@@ -74,6 +74,8 @@ pub(crate) struct Expected {
     pub(crate) mark: u64,
     /// Whether immediates must carry a counter's name on this link.
     pub(crate) needs_names: bool,
+    /// Whether keys of grants must be bound to this link.
+    pub(crate) binds_keys: bool,
 }
 
 /// Time limits of a link, in nanoseconds.
@@ -196,6 +198,17 @@ impl Link {
     #[inline]
     pub(crate) fn needs_names(&self) -> bool {
         self.there.needs_names
+    }
+
+    /// Returns whether the peer binds its keys to this link.
+    #[inline]
+    pub(crate) fn binds_keys(&self) -> bool {
+        self.there.binds_keys
+    }
+
+    /// Returns this side's end, if it is connected, so that keys can be bound to it.
+    pub(crate) fn connected_end(&self) -> Option<LinkKey> {
+        self.key.filter(|_| matches!(self.phase, Phase::Connected | Phase::Ready))
     }
 
     /// Returns the mark that this side expects on messages over it.
@@ -423,7 +436,7 @@ mod tests {
             (
                 link.connect(),
                 link.connected(20),
-                link.peer_is_ready(Expected { mark: 9, needs_names: false }, 30)
+                link.peer_is_ready(Expected { mark: 9, needs_names: false, binds_keys: false }, 30)
             ),
             (Some(LinkKey(7)), None, true)
         );
@@ -435,18 +448,18 @@ mod tests {
     fn a_peer_that_is_ready_first_is_remembered() {
         let mut link = offered();
         assert!(
-            !link.peer_is_ready(Expected { mark: 9, needs_names: false }, 20)
+            !link.peer_is_ready(Expected { mark: 9, needs_names: false, binds_keys: false }, 20)
                 && link.phase() == Phase::Offered,
             "ours is not connected"
         );
         link.connect();
-        assert!(!link.peer_is_ready(Expected { mark: 9, needs_names: false }, 20));
+        assert!(!link.peer_is_ready(Expected { mark: 9, needs_names: false, binds_keys: false }, 20));
         assert_eq!(
             (link.connected(30), link.phase()),
-            (Some(Expected { mark: 9, needs_names: false }), Phase::Connected)
+            (Some(Expected { mark: 9, needs_names: false, binds_keys: false }), Phase::Connected)
         );
         assert_eq!(link.connected(40), None, "once");
-        assert!(link.peer_is_ready(Expected { mark: 9, needs_names: false }, 40));
+        assert!(link.peer_is_ready(Expected { mark: 9, needs_names: false, binds_keys: false }, 40));
     }
 
     #[test]
@@ -525,7 +538,7 @@ mod tests {
         link.connected(25);
         assert_eq!(due(&link, 34), Due::Nothing);
         assert!(matches!(due(&link, 35), Due::Fail(_)));
-        link.peer_is_ready(Expected { mark: 1, needs_names: false }, 40);
+        link.peer_is_ready(Expected { mark: 1, needs_names: false, binds_keys: false }, 40);
         assert_eq!(due(&link, 1000), Due::Nothing);
     }
 

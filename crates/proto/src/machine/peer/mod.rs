@@ -10,7 +10,7 @@ mod remote_counters;
 mod transfer;
 mod transfers;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::Tuning;
 use super::names::Names;
@@ -44,8 +44,8 @@ pub(crate) struct Peer {
     pub(crate) counters: RemoteCounters,
     /// Counters of this side that the peer raises.
     pub(crate) own_counters: Vec<CounterId>,
-    /// The number of grants of this side to the peer.
-    pub(crate) own_grants: usize,
+    /// The grants of this side to the peer.
+    pub(crate) own_grants: BTreeSet<u64>,
     /// The number of those grants that are being revoked.
     pub(crate) revoking: usize,
     pub(crate) outgoing: Outgoing,
@@ -90,7 +90,7 @@ impl Peer {
             granted: GrantedTable::new(names.hash_keys()),
             counters: RemoteCounters::new(names.hash_keys()),
             own_counters: Vec::new(),
-            own_grants: 0,
+            own_grants: BTreeSet::new(),
             revoking: 0,
             outgoing: Outgoing::new(tuning.messages),
             incoming: Incoming::default(),
@@ -129,7 +129,9 @@ impl Peer {
             + self.transfers.memory()
             + self.granted.memory()
             + self.counters.memory()
-            + self.atomics.memory();
+            + self.atomics.memory()
+            // A node of the set is at least half full.
+            + 2 * self.own_grants.len() * size_of::<u64>();
         // Buffers of messages in flight are shared by all peers.
         size_of::<Self>() + tables + self.outgoing.memory() + self.incoming.memory()
     }

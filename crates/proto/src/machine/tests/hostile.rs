@@ -4,7 +4,7 @@ use super::*;
 use crate::counter::CounterId;
 use crate::machine::{Direction, HEADER, NAME_MAX, NewTransfer, TransferFault};
 use crate::plan::{Pages, Plan};
-use crate::wire::GrantOffer;
+use crate::wire::{BoundKey, GrantOffer};
 
 fn lost(machine: &mut Machine) -> Option<LostReason> {
     events(machine).into_iter().find_map(|event| match event {
@@ -276,7 +276,8 @@ fn any_number_in_any_frame_does_no_harm() {
         let counter = CounterId::from_raw(number as u32);
         let link = LinkId(number);
         for frame in [
-            Frame::LinkReady { link, mark: number, needs_names: true },
+            Frame::LinkReady { link, mark: number, needs_names: true, binds_keys: true },
+            Frame::Keys { link, keys: vec![BoundKey { grant: number, address: number, key: number }; 2] },
             Frame::LinkLost { link, is_quiet: false, reason: String::new() },
             Frame::Revoke { grant: number },
             Frame::Revoked { grant: number },

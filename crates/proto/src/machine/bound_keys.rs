@@ -1,0 +1,92 @@
+//! Keys that are good over one link only.
+//!
+//! Some rails can separate peers only so: a key is bound to a link of its peer, and no other link
+//! can use it. The side that grants memory binds its keys to each link of the peer when the link is
+//! connected, and tells the peer each key when it is bound. The peer posts nothing to a grant over a
+//! link before it knows the key.
+//!
+//! Keys are not ended while they are being bound, as long as the deadline of the revoke allows:
+//! ending a key under its binding fails the link.
+
+use super::{Machine, PeerKey};
+use crate::counter::LinkId;
+use crate::lost::LostReason;
+use crate::machine::work::Control;
+use crate::rail::{LinkKey, RailError};
+use crate::wire::{BoundKey, Frame, KEYS_MAX};
+
+impl Machine {
+    /// Binds the keys of all grants of a peer to one of its links.
+    pub(super) fn bind_keys_to(&mut self, key: PeerKey, index: usize) {
+        let Some(peer) = self.peers.get(key) else { return };
+        if !self.rails[peer.links[index].rail()].properties().keys_are_bound {
+            return;
+        }
+        let grants: Vec<u64> = peer.own_grants.iter().copied().collect();
+        for grant in grants {
+            self.bind_key(key, index, grant);
+        }
+    }
+
+    /// Binds the key of a grant to a link, if that is connected and its rail binds keys.
+    pub(super) fn bind_key(&mut self, key: PeerKey, index: usize, grant: u64) {
+        let Some(peer) = self.peers.get(key) else { return };
+        let (rail, end) = (peer.links[index].rail(), peer.links[index].connected_end());
+        let Some(link) = end.filter(|_| self.rails[rail].properties().keys_are_bound) else { return };
+        if self.grants.of_peer(grant, key).is_some_and(|grant| grant.begin_binding()) {
+            self.control.push_back(Control::BindKey { rail, link, grant });
+        }
+    }
+
+    /// Handles a key that is bound to a link, with its address; or the reason why it is not.
+    pub fn handle_key_bound(
+        &mut self,
+        rail: usize,
+        link: LinkKey,
+        grant: u64,
+        bound: Result<(u64, u64), RailError>,
+    ) {
+        let may_tell = self.grants.get_mut(grant).is_some_and(|grant| grant.end_binding());
+        if !may_tell {
+            self.run_revoke(grant);
+        }
+        // The link may be gone since.
+        let Some((key, index)) = self.rails[rail].owner(link) else { return };
+        match bound {
+            // The key is not needed any more.
+            _ if !may_tell => {}
+            // Without its keys the link is of no use to the peer, which would wait for them.
+            Err(error) => self.fail_link(key, index, &error),
+            Ok((address, value)) => {
+                let Some(peer) = self.peers.get(key) else { return };
+                let id = peer.links[index].id();
+                self.bound.entry((key, id)).or_default().push(BoundKey { grant, address, key: value });
+            }
+        }
+    }
+
+    /// Tells peers the keys that were bound in this step, many in one frame.
+    pub(super) fn tell_bound_keys(&mut self) {
+        while let Some(((key, link), keys)) = self.bound.pop_first() {
+            if self.peer(key).is_none_or(|peer| peer.is_lost()) {
+                continue;
+            }
+            for keys in keys.chunks(KEYS_MAX) {
+                self.send(key, Frame::Keys { link, keys: keys.to_vec() });
+            }
+        }
+    }
+
+    /// Handles keys of the peer that are bound to a link.
+    pub(super) fn on_keys(&mut self, key: PeerKey, id: LinkId, keys: &[BoundKey]) {
+        let Some(peer) = self.peer(key) else { return };
+        // Keys of a link that was replaced meanwhile are no longer good.
+        let Some(index) = peer.links.position(id) else { return };
+        if !keys.iter().all(|bound| peer.granted.bind(index, id, *bound)) {
+            let why = LostReason::Violation("it announced a key that ends beyond the last address");
+            return self.lose_peer(key, why, false);
+        }
+        self.turns.wake(key);
+        self.schedule_sending(key);
+    }
+}
