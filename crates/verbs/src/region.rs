@@ -146,6 +146,22 @@ impl From<AllocateError> for Error {
 }
 
 /// Exposed memory that a window can be bound to: a region, or one of several keys.
+///
+/// ```no_run
+/// # use farreach_verbs::device::DeviceList;
+/// use std::sync::Arc;
+/// use farreach_verbs::mr::AccessFlags;
+/// use farreach_verbs::mw::WindowType;
+/// use farreach_verbs::wr::SendRequest;
+///
+/// # let pd = DeviceList::get()?.iter().next().unwrap().open()?.alloc_pd()?;
+/// let page = farreach_memory::Memory::allocate(4096)?.expose();
+/// let key = Arc::new(pd.expose_also(&page, AccessFlags::MW_BIND)?);
+/// let window = pd.alloc_mw(WindowType::Two)?;
+/// let bind = SendRequest::bind(&window, &key, 0..4096, AccessFlags::REMOTE_WRITE);
+/// # drop(bind);
+/// # Ok::<(), farreach_verbs::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub enum Bindable {
     /// A region.
