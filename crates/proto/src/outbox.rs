@@ -13,7 +13,7 @@
 //! it has answered and the resent operations are delivered, it gets the difference in a
 //! [`Frame::Add`].
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::counter::{CounterId, IMMEDIATE_PAGES_MAX, Immediate, LinkId, Reported};
 use crate::credit::Credits;
@@ -94,6 +94,8 @@ pub struct Outbox {
     settings: Vec<LinkSettings>,
     windows: Vec<Credits>,
     transfers: Sequence<Transfer>,
+    /// The transfers that may have something to post. One that has not is removed when it is visited.
+    postable: BTreeSet<u64>,
     next_transfer: u64,
     reported: Reported,
     owed: BTreeMap<(LinkId, CounterId), Owed>,
@@ -127,6 +129,7 @@ impl Outbox {
             settings,
             windows,
             transfers: Sequence::new(),
+            postable: BTreeSet::new(),
             next_transfer: 0,
             reported: Reported::new(),
             owed: BTreeMap::new(),
@@ -148,6 +151,8 @@ impl Outbox {
         self.settings.capacity() * size_of::<LinkSettings>()
             + self.spare.capacity() * size_of::<Operation>()
             + self.transfers.capacity() * size_of::<Transfer>()
+            // A node of the set is at least half full.
+            + 2 * self.postable.len() * size_of::<u64>()
             + lists
     }
 
@@ -168,6 +173,7 @@ impl Outbox {
             is_incomplete: false,
         };
         self.transfers.put(id.0, transfer);
+        self.postable.insert(id.0);
         self.check_done(id);
         id
     }
@@ -181,11 +187,14 @@ impl Outbox {
             if !(0..self.settings.len()).any(|link| self.has_room(link)) {
                 return None;
             }
-            let (id, _) = self.transfers.iter_from(from).next()?;
+            let id = *self.postable.range(from..).next()?;
             if let Some(post) = self.next_of(TransferId(id)) {
                 return Some(post);
             }
             // A transfer that must wait for one link does not block later ones.
+            if !self.transfers.get(id).is_some_and(Transfer::has_posts) {
+                self.postable.remove(&id);
+            }
             from = id + 1;
         }
     }
@@ -325,6 +334,7 @@ impl Outbox {
         self.take(&posted);
         let Posted { link, transfer, operation, immediate, owed, pages } = posted;
         let Some(of) = self.transfers.get_mut(transfer.0) else { return };
+        self.postable.insert(transfer.0);
         // No immediate accounts for these pages, so they may go to any link.
         if owed.is_some() || (immediate.is_none() && of.counter.is_none()) {
             of.resends.push_front(Resend { operation, owed, pages });
@@ -475,6 +485,7 @@ impl Outbox {
         // later writes.
         Self::add_owed(&mut self.owed, new_owed, id, transfer);
         if has_bytes {
+            self.postable.insert(id.0);
             transfer.resends.push_back(Resend { operation, owed: Some(owed), pages });
         }
         None
@@ -500,6 +511,7 @@ impl Outbox {
         }
         let resends = |operation: Operation| Resend { pages: operation.pages.max(1), operation, owed: key };
         transfer.resends.extend(refused.into_iter().map(resends));
+        self.postable.insert(id.0);
     }
 
     fn add_owed(
@@ -575,11 +587,7 @@ impl Outbox {
             if transfer.in_flight > 0 {
                 return false;
             }
-            let is_posted = transfer.plan.pages_left() == 0
-                && transfer.refused.is_empty()
-                && transfer.resends.is_empty()
-                && transfer.unreported.iter().all(|pages| *pages == 0);
-            is_posted && transfer.owed == 0
+            !transfer.has_posts() && transfer.owed == 0
         });
         if is_done && let Some(transfer) = self.transfers.take(id.0) {
             self.finished.push_back(Finished { transfer: id, is_whole: !transfer.is_incomplete });
@@ -664,6 +672,14 @@ struct Owed {
 }
 
 impl Transfer {
+    /// Returns `true` if something of it is not posted.
+    fn has_posts(&self) -> bool {
+        self.plan.pages_left() > 0
+            || !self.refused.is_empty()
+            || !self.resends.is_empty()
+            || self.unreported.iter().any(|pages| *pages > 0)
+    }
+
     /// Drops everything that is not posted.
     fn abort_rest(&mut self) {
         self.plan.abort();

@@ -88,13 +88,6 @@ impl<T> Sequence<T> {
         self.things.iter_mut().flatten()
     }
 
-    /// Iterates over all things from this number on, in order.
-    pub fn iter_from(&self, number: u64) -> impl Iterator<Item = (u64, &T)> {
-        let skipped = usize::try_from(number.saturating_sub(self.first)).unwrap_or(usize::MAX);
-        let numbered = self.things.iter().enumerate().skip(skipped);
-        numbered.filter_map(|(place, thing)| Some((self.first + place as u64, thing.as_ref()?)))
-    }
-
     /// Removes and returns all things.
     pub fn drain(&mut self) -> Vec<T> {
         self.count = 0;
@@ -134,7 +127,6 @@ mod tests {
         assert_eq!(sequence.take(3), None);
         *sequence.get_mut(7).unwrap() += 1;
         assert_eq!(sequence.iter().map(|(number, _)| number).collect::<Vec<_>>(), [4, 7]);
-        assert_eq!(sequence.iter_from(5).map(|(number, _)| number).collect::<Vec<_>>(), [7]);
         sequence.put(9, 90);
         assert_eq!(sequence.drain(), [40, 71, 90]);
         assert!(sequence.is_empty() && sequence.get(9).is_none());
