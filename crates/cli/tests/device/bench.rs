@@ -66,7 +66,7 @@ fn bare_queue_pairs_are_measured_as_they_were_asked_for() {
         assert_eq!(operations(&report), expected, "{words:?}");
     }
     for words in [
-        &["-s", "64", "--op", "raw-write", "--inline", "1000000"][..],
+        &["-s", "64", "--op", "raw-write", "--inline", "60000"][..],
         // A datagram has one packet.
         &["-s", "8K", "--op", "raw-send", "--connection", "ud"],
     ] {
