@@ -118,7 +118,7 @@ impl Carrier {
         }
         machine.end_polls();
         happened |= self.carry(machine);
-        machine.end_step(happened);
+        machine.end_step();
         self.control_all(machine);
         happened
     }

@@ -16,9 +16,9 @@ impl Machine {
         self.now = now;
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
         peer.heard_at = now;
-        // Keep-alives alone must not make an idle machine run its timers more often.
+        // Keep-alives alone must not make the timers of a peer run more often.
         if !matches!(frame, Frame::Ping { .. }) {
-            self.mark_dirty();
+            self.touch(key);
         }
         let Some(peer) = self.peer(key) else { return };
         // Until the hello nothing is known of the peer's rails, so no other frame can be handled.
@@ -98,7 +98,6 @@ impl Machine {
         peer.hello = Some(hello);
         // The shorter interval of both sides applies.
         peer.heartbeat = peer.heartbeat.min(wanted);
-        self.timers.note_heartbeat(wanted);
         self.report_peer(key, PeerChange::Named(name));
         // Messages may have waited for the room that the hello announces.
         self.schedule_sending(key);

@@ -55,7 +55,7 @@ impl Machine {
             if let Some(peer) = self.peer(key) {
                 peer.revoking += 1;
             }
-            self.mark_dirty();
+            self.touch_common();
         }
         if is_first && self.peer(key).is_some_and(|peer| !peer.is_lost()) {
             self.send(key, Frame::Revoke { grant: id });
@@ -72,7 +72,9 @@ impl Machine {
     }
 
     pub(super) fn run_revokes(&mut self) {
-        self.timers.note(self.grants.are_revoking());
+        if self.grants.are_revoking() {
+            self.touch_common();
+        }
         for id in self.grants.take_revoking() {
             self.run_revoke(id);
             self.grants.put_back(id);
@@ -174,6 +176,8 @@ impl Machine {
             peer.own_grants.remove(&id);
             peer.revoking -= 1;
         }
+        // A lost peer may have waited for this.
+        self.touch(key);
         self.answer_revoke(op, Ok(()));
         self.answer_revoke(later, Err("there is no such grant"));
     }

@@ -12,7 +12,7 @@ impl Machine {
         self.now = now;
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
         peer.is_left = true;
-        self.mark_dirty();
+        self.touch(key);
         self.finish_leaving(key);
     }
 

@@ -158,6 +158,7 @@ impl Machine {
     /// the link, connects the end.
     pub fn handle_opened(&mut self, opening: Opening, opened: Result<(LinkKey, Vec<u8>), RailError>) {
         let Opening { rail, peer: key, index, id, peer_end } = opening;
+        self.touch(key);
         let is_wanted = self.peer(key).is_some_and(|peer| peer.links[index].is_opening(id));
         match opened {
             // The link has failed since the end was requested.
@@ -255,6 +256,7 @@ impl Machine {
     /// Handles the connection of this side's end. The peer may post from now on.
     pub fn handle_connected(&mut self, end: LinkEnd, connected: Result<(), RailError>) {
         let (now, LinkEnd { rail, link: link_key, peer: key, index }) = (self.now, end);
+        self.touch(key);
         let link = self.peer(key).map(|peer| &peer.links[index]).filter(|link| link.key() == Some(link_key));
         // The link may have failed meanwhile, and is closed then. The local error is reported all
         // the same: it says more than the peer's frame about its end.

@@ -48,7 +48,7 @@ impl Machine {
         }
         let (rail, link_key, mark) = (link.rail(), link.key(), link.own_mark());
         peer.transfers.pause(index);
-        self.mark_dirty();
+        self.touch(key);
         // Messages that still arrive over the link are ignored. The peer sends them again.
         self.marks.end(mark);
         if let Some(link) = link_key {
@@ -132,7 +132,7 @@ impl Machine {
         // A peer that never knew an end of a link cannot have operations in flight.
         let is_quiet = is_quiet || peer.links.were_never_offered();
         peer.lost = Some(Lost { at: now, reason: reason.clone(), is_quiet });
-        self.mark_dirty();
+        self.touch(key);
         let Some(peer) = self.peer(key) else { return };
         for index in 0..peer.links.len() {
             self.end_link(key, index);
@@ -186,6 +186,8 @@ impl Machine {
             peer.transfers.clear();
             // The revocation of its grants still needs the peer's state.
             if peer.own_grants.is_empty() {
+                let due_at = peer.due_at;
+                self.timers.remove(key, due_at);
                 self.peers.forget(key);
                 self.report_peer(key, PeerChange::Forgotten);
             }

@@ -180,6 +180,7 @@ impl Machine {
             peer.links[index].has_refused(now);
             peer.outgoing.refuse(sequence);
         }
+        self.touch(key);
         if let Refusal::LinkDown(error) | Refusal::Never(error) = reason {
             self.fail_link(key, index, &error);
         }

@@ -85,7 +85,7 @@ use own_grants::OwnGrants;
 use peer::{LinkTimes, Peer};
 use peers::Peers;
 use rail::RailState;
-use timers::Timers;
+use timers::{INTERVAL, NEVER, Timers};
 use turns::Turns;
 
 pub use budget::{Budgets, NAME_MAX};
@@ -189,7 +189,7 @@ impl Machine {
             outputs: VecDeque::new(),
             events: VecDeque::new(),
             hello,
-            timers: Timers::new(tuning.heartbeat),
+            timers: Timers::new(),
             looking: Looking::default(),
             bound: BTreeMap::new(),
             heard_from: Vec::new(),
@@ -203,6 +203,7 @@ impl Machine {
     pub fn add_peer(&mut self, is_initiator: bool, now: u64) -> PeerKey {
         self.now = now;
         let key = self.peers.add(Peer::new(is_initiator, &self.tuning, &mut self.names, now));
+        self.touch(key);
         self.send(key, Frame::Hello(self.hello.clone()));
         key
     }
@@ -220,13 +221,8 @@ impl Machine {
         self.turns.ask_all_senders();
     }
 
-    /// Ends a step after posting. Runs the timers that are due. `happened`: anything was polled or
-    /// posted in this step.
-    pub fn end_step(&mut self, happened: bool) {
-        // Activity may have begun something that only timers finish.
-        if happened {
-            self.mark_dirty();
-        }
+    /// Ends a step after posting. Runs the timers that are due.
+    pub fn end_step(&mut self) {
         if self.timers.are_due(self.now) {
             self.run_timers();
         }
@@ -239,7 +235,10 @@ impl Machine {
 
     /// Returns the time at which the next step is due even if nothing happens before.
     pub fn poll_timeout(&self) -> u64 {
-        self.timers.next_step(&self.tuning, self.now)
+        // Timers are coarse, so that a driver that sleeps is not woken for each of them.
+        let Tuning { heartbeat, drain, cool_down, .. } = self.tuning;
+        let coarse = heartbeat.min(drain).min(cool_down) / 16;
+        self.timers.next().max(self.now.saturating_add(INTERVAL.max(coarse)))
     }
 
     /// Iterates over the rails, in order.
@@ -264,25 +263,38 @@ impl Machine {
         }
     }
 
-    /// Notes the beginning of something that takes time, so that timers run soon.
-    fn mark_dirty(&mut self) {
-        self.timers.mark_dirty(self.now);
+    /// Lets the timers of a peer run soon, because something has begun that takes time.
+    #[inline]
+    fn touch(&mut self, key: PeerKey) {
+        let at = self.now.saturating_add(INTERVAL);
+        if let Some(peer) = self.peers.get_mut(key) {
+            self.timers.schedule(key, &mut peer.due_at, at);
+        }
     }
 
-    /// Runs everything that depends on time: keep-alives, links that fail or come back, grants
-    /// being revoked, lost peers.
+    /// Lets resets and revocations be looked at soon.
+    fn touch_common(&mut self) {
+        self.timers.schedule_common(self.now.saturating_add(INTERVAL));
+    }
+
+    /// Runs everything that depends on time and is due: keep-alives, links that fail or come back,
+    /// lost peers, resets, grants being revoked.
     fn run_timers(&mut self) {
-        self.timers.begin(self.tuning.heartbeat);
-        for key in self.peers.keys() {
-            self.run_peer_timers(key);
-            if let Some(peer) = self.peers.get(key) {
-                self.timers.note(peer.is_active());
-                self.timers.note_heartbeat(peer.heartbeat);
+        let (now, times) = (self.now, self.tuning.link_times());
+        // A peer is due again later than now, so this ends.
+        while let Some(key) = self.timers.take_due(now) {
+            if let Some(peer) = self.peer(key) {
+                peer.due_at = NEVER;
             }
+            self.run_peer_timers(key);
+            let Some(peer) = self.peers.get_mut(key) else { continue };
+            let at = peer.next_due(now, self.tuning.silence, &times);
+            self.timers.schedule(key, &mut peer.due_at, at.max(now.saturating_add(INTERVAL)));
         }
-        self.run_resets();
-        self.run_revokes();
-        self.timers.end(self.now);
+        if self.timers.take_common(now) {
+            self.run_resets();
+            self.run_revokes();
+        }
     }
 
     /// Returns the next event.

@@ -40,7 +40,7 @@ impl Machine {
         if !self.rails[rail].ask_reset(self.now) {
             return false;
         }
-        self.mark_dirty();
+        self.touch_common();
         for peer in self.peers.iter_mut() {
             for index in 0..peer.links.len() {
                 if peer.links[index].rail() == rail {
@@ -54,7 +54,9 @@ impl Machine {
 
     pub(super) fn run_resets(&mut self) {
         for rail in 0..self.rails.len() {
-            self.timers.note(self.rails[rail].is_resetting());
+            if self.rails[rail].is_resetting() {
+                self.touch_common();
+            }
             let Some(since) = self.rails[rail].reset_asked_at() else { continue };
             let links = self.peers.iter().flat_map(|peer| peer.links.iter());
             // Draining links are excluded: their operations are the reason for the reset.

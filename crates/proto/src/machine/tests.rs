@@ -169,7 +169,7 @@ fn a_link_that_cannot_be_made_is_tried_again_after_a_while() {
     let mut tried_at = None;
     for now in (0..3 * MS).step_by(MS as usize / 10) {
         machine.begin_step(now);
-        machine.end_step(true);
+        machine.end_step();
         if machine.poll_control().is_some() {
             tried_at.get_or_insert(now);
         }
@@ -220,7 +220,7 @@ fn a_peer_that_never_says_what_became_of_its_links_is_lost() {
             }
         }
         machine.begin_step(now + MS);
-        machine.end_step(true);
+        machine.end_step();
     }
     let lost = events(&mut machine).into_iter().find_map(|event| match event {
         Event::Peer(PEER, PeerChange::Lost(reason)) => Some(reason),
@@ -333,7 +333,7 @@ fn a_rail_is_reset_once_however_long_it_takes() {
     let mut asked = 0;
     for now in (0..30 * MS).step_by(MS as usize) {
         machine.begin_step(now);
-        machine.end_step(true);
+        machine.end_step();
         asked += resets(&mut machine);
     }
     assert_eq!((asked, machine.resets()), (1, 0));

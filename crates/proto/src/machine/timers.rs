@@ -1,65 +1,78 @@
-//! The schedule of the machine's timers.
+//! The schedule of the machine's timers: each peer has a due time, and only peers that are due are
+//! visited. Resets and revocations have one due time together.
 
-use super::Tuning;
+use std::collections::BTreeSet;
 
-/// The minimum interval between two runs of the timers, in nanoseconds.
-const INTERVAL: u64 = 1_000_000;
+use super::PeerKey;
+
+/// The minimum interval between two runs of one timer, in nanoseconds.
+pub(super) const INTERVAL: u64 = 1_000_000;
+
+/// The due time of something that no time alone changes.
+pub(super) const NEVER: u64 = u64::MAX;
 
 /// See the [module](self).
+///
+/// The due time of a peer is kept with the peer, and passed to the methods.
 #[derive(Debug)]
 pub(super) struct Timers {
-    /// The time of the next run.
-    due_at: u64,
-    /// Whether the last run found nothing but keep-alives.
-    is_idle: bool,
-    /// The shortest heartbeat of this side and its peers.
-    heartbeat: u64,
+    peers: BTreeSet<(u64, PeerKey)>,
+    /// The due time of resets and revocations.
+    common: u64,
 }
 
 impl Timers {
-    pub(super) fn new(heartbeat: u64) -> Self {
-        Self { due_at: 0, is_idle: false, heartbeat }
+    pub(super) fn new() -> Self {
+        Self { peers: BTreeSet::new(), common: NEVER }
     }
 
-    /// Schedules a run soon, because something has begun that takes time.
+    /// Lets a peer be due at this time, unless it is due before.
     #[inline]
-    pub(super) fn mark_dirty(&mut self, now: u64) {
-        self.is_idle = false;
-        self.due_at = self.due_at.min(now + INTERVAL);
+    pub(super) fn schedule(&mut self, key: PeerKey, due_at: &mut u64, at: u64) {
+        if at < *due_at {
+            self.peers.remove(&(*due_at, key));
+            self.peers.insert((at, key));
+            *due_at = at;
+        }
+    }
+
+    /// Lets resets and revocations be due at this time, unless they are due before.
+    pub(super) fn schedule_common(&mut self, at: u64) {
+        self.common = self.common.min(at);
     }
 
     #[inline]
     pub(super) fn are_due(&self, now: u64) -> bool {
-        now >= self.due_at
+        now >= self.next()
     }
 
-    /// Begins a run. Activity that is [noted](Self::note) meanwhile makes the next run come sooner.
-    pub(super) fn begin(&mut self, heartbeat: u64) {
-        (self.is_idle, self.heartbeat) = (true, heartbeat);
+    /// Returns the first due time.
+    #[inline]
+    pub(super) fn next(&self) -> u64 {
+        self.peers.first().map_or(NEVER, |(at, _)| *at).min(self.common)
     }
 
-    /// Notes whether something was found that changes with time alone.
-    pub(super) fn note(&mut self, is_active: bool) {
-        self.is_idle &= !is_active;
+    /// Removes a peer that is due, and returns it.
+    pub(super) fn take_due(&mut self, now: u64) -> Option<PeerKey> {
+        let (at, key) = *self.peers.first()?;
+        (at <= now).then(|| {
+            self.peers.pop_first();
+            key
+        })
     }
 
-    /// Notes the heartbeat that a peer asks for.
-    pub(super) fn note_heartbeat(&mut self, heartbeat: u64) {
-        self.heartbeat = self.heartbeat.min(heartbeat);
+    /// Returns `true` if resets and revocations are due, and schedules none.
+    pub(super) fn take_common(&mut self, now: u64) -> bool {
+        let is_due = self.common <= now;
+        if is_due {
+            self.common = NEVER;
+        }
+        is_due
     }
 
-    /// Ends a run, and schedules the next one.
-    pub(super) fn end(&mut self, now: u64) {
-        // A run takes a while with thousands of peers. While all are idle, keep-alives need no
-        // finer clock.
-        self.due_at = now + if self.is_idle { INTERVAL.max(self.heartbeat / 8) } else { INTERVAL };
-    }
-
-    /// Returns the time at which the next step is due even if nothing happens before.
-    pub(super) fn next_step(&self, tuning: &Tuning, now: u64) -> u64 {
-        // Half of the shortest interval is sufficient while idle: timers are few and coarse.
-        let shortest = self.heartbeat.min(tuning.drain).min(tuning.cool_down).max(INTERVAL);
-        now + if self.is_idle { shortest / 2 } else { INTERVAL.max(shortest / 16) }
+    /// Removes a peer that is gone.
+    pub(super) fn remove(&mut self, key: PeerKey, due_at: u64) {
+        self.peers.remove(&(due_at, key));
     }
 }
 
@@ -67,33 +80,38 @@ impl Timers {
 mod tests {
     use super::*;
 
+    const A: PeerKey = PeerKey(1);
+    const B: PeerKey = PeerKey(2);
+
     #[test]
-    fn they_are_looked_at_soon_when_something_has_begun() {
-        let mut timers = Timers::new(80 * INTERVAL);
-        assert!(timers.are_due(0));
-        timers.begin(80 * INTERVAL);
-        timers.end(0);
-        assert!(
-            !timers.are_due(10 * INTERVAL - 1) && timers.are_due(10 * INTERVAL),
-            "an eighth of the heartbeat"
-        );
-        timers.mark_dirty(2 * INTERVAL);
-        assert!(!timers.are_due(3 * INTERVAL - 1) && timers.are_due(3 * INTERVAL));
-        timers.begin(80 * INTERVAL);
-        timers.note(false);
-        timers.note(true);
-        timers.note(false);
-        timers.end(3 * INTERVAL);
-        assert!(timers.are_due(4 * INTERVAL), "something is in flight");
+    fn only_peers_that_are_due_are_visited_in_order() {
+        let (mut timers, mut a, mut b) = (Timers::new(), NEVER, NEVER);
+        timers.schedule(A, &mut a, 20);
+        timers.schedule(B, &mut b, 30);
+        timers.schedule(B, &mut b, 10);
+        timers.schedule(B, &mut b, 40);
+        assert_eq!((a, b, timers.next()), (20, 10, 10), "the earlier time stays");
+        assert!(!timers.are_due(9) && timers.are_due(10));
+        assert_eq!((timers.take_due(10), timers.take_due(10)), (Some(B), None));
+        assert_eq!(timers.take_due(25), Some(A));
+        assert_eq!((timers.next(), timers.take_due(NEVER)), (NEVER, None));
     }
 
     #[test]
-    fn a_peer_that_wants_to_hear_more_often_makes_them_come_sooner() {
-        let mut timers = Timers::new(80 * INTERVAL);
-        timers.begin(80 * INTERVAL);
-        timers.note_heartbeat(16 * INTERVAL);
-        timers.note_heartbeat(40 * INTERVAL);
-        timers.end(0);
-        assert!(timers.are_due(2 * INTERVAL));
+    fn one_that_is_gone_is_not_visited() {
+        let (mut timers, mut a) = (Timers::new(), NEVER);
+        timers.schedule(A, &mut a, 20);
+        timers.remove(A, a);
+        assert_eq!(timers.take_due(20), None);
+    }
+
+    #[test]
+    fn resets_and_revocations_are_due_together() {
+        let mut timers = Timers::new();
+        assert!(!timers.take_common(u64::MAX - 1));
+        timers.schedule_common(20);
+        timers.schedule_common(30);
+        assert!(!timers.take_common(19) && timers.are_due(20) && timers.take_common(20));
+        assert!(!timers.take_common(20), "once");
     }
 }

@@ -160,6 +160,7 @@ impl Machine {
             Err(Unreached::NotYet) => {
                 peer.transfers.put_back(posted);
                 peer.links[index].has_refused(now);
+                self.touch(key);
                 return Err(Unchosen::Full);
             }
             // The peer's grant or counter may have ended since the transfer was checked.
@@ -194,6 +195,7 @@ impl Machine {
             peer.transfers.refused(posted);
             peer.links[index].has_refused(now);
         }
+        self.touch(key);
         match reason {
             Refusal::Full => {}
             Refusal::LinkDown(error) => self.fail_link(key, index, &error),

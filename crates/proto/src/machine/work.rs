@@ -248,6 +248,7 @@ impl Machine {
     #[inline]
     fn link_took_one(&mut self, key: PeerKey, index: usize) {
         let now = self.now;
+        self.touch(key);
         let Some(peer) = self.peers.get_mut(key) else { return };
         let link = &mut peer.links[index];
         link.took_one(now);

@@ -4,6 +4,7 @@
 //! call that does not fit the phase changes nothing.
 
 use crate::counter::LinkId;
+use crate::machine::timers::NEVER;
 use crate::outbox::Posted;
 use crate::rail::LinkKey;
 
@@ -235,9 +236,19 @@ impl Link {
         !self.is_failing() && self.phase != Phase::Ready
     }
 
-    /// Returns `true` if something of it is in flight, or will change with time alone.
-    pub(crate) fn is_active(&self) -> bool {
-        self.phase != Phase::Ready || self.in_flight > 0
+    /// Returns the time at which it is to be looked at, if nothing happens before.
+    pub(crate) fn next_due(&self, now: u64, is_initiator: bool, times: &LinkTimes) -> u64 {
+        match self.phase {
+            Phase::Down { retry_at } if is_initiator => retry_at,
+            // The other side offers it, or its rail answers.
+            Phase::Down { .. } | Phase::Opening => NEVER,
+            Phase::Offered | Phase::Connecting { .. } | Phase::Connected => {
+                self.moved_at.saturating_add(times.stall)
+            }
+            Phase::Ready if self.in_flight > 0 || self.is_refusing(now) => now,
+            Phase::Ready => NEVER,
+            Phase::Draining { .. } => now,
+        }
     }
 
     /// Returns `true` if operations of the peer may still land over this generation of its rail.
@@ -411,9 +422,14 @@ impl Link {
     /// none.
     fn hangs(&self, now: u64, stall: u64) -> bool {
         let is_long_ago = |since: u64| now >= since.saturating_add(stall);
-        // Old refusals do not count: the request that was refused may be gone.
-        let refuses = |(since, last)| is_long_ago(since) && now < last + REFUSALS_APART;
-        (self.in_flight > 0 && is_long_ago(self.moved_at)) || self.refusals.is_some_and(refuses)
+        let refuses = self.is_refusing(now) && self.refusals.is_some_and(|(since, _)| is_long_ago(since));
+        (self.in_flight > 0 && is_long_ago(self.moved_at)) || refuses
+    }
+
+    /// Returns `true` if it has refused a request lately. Old refusals do not count: the request that
+    /// was refused may be gone.
+    fn is_refusing(&self, now: u64) -> bool {
+        self.refusals.is_some_and(|(_, last)| now < last.saturating_add(REFUSALS_APART))
     }
 }
 

@@ -14,6 +14,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::Tuning;
 use super::names::Names;
+use super::timers::NEVER;
 use crate::counter::{CounterId, LinkId};
 use crate::lost::LostReason;
 use crate::wire::Hello;
@@ -59,6 +60,8 @@ pub(crate) struct Peer {
     pub(crate) heartbeat: u64,
     pub(crate) heard_at: u64,
     pub(crate) spoke_at: u64,
+    /// The time at which its timers are due.
+    pub(crate) due_at: u64,
     /// The time at which the peer was last told to poll rails that cannot wake it.
     pub(crate) told_to_look_at: Option<u64>,
     /// Whether it is queued for posting messages or atomics.
@@ -100,6 +103,7 @@ impl Peer {
             heartbeat: tuning.heartbeat,
             heard_at: now,
             spoke_at: now,
+            due_at: NEVER,
             told_to_look_at: None,
             is_pending_sender: false,
             has_unstopped: false,
@@ -112,10 +116,20 @@ impl Peer {
         self.lost.is_some()
     }
 
-    /// Returns `true` if something of it is in flight, or will change with time alone.
-    pub(crate) fn is_active(&self) -> bool {
-        let is_waiting = self.transfers.unanswered_since().is_some();
-        self.is_lost() || self.is_left || is_waiting || self.links.iter().any(Link::is_active)
+    /// Returns the time at which its timers are due, if nothing happens before.
+    pub(crate) fn next_due(&self, now: u64, silence: u64, times: &LinkTimes) -> u64 {
+        if self.is_lost() {
+            // Its grants are revoked later: that touches it.
+            let is_over = self.links.in_flight() == 0 && self.transfers.is_empty() && self.atomics.is_empty();
+            return if is_over && self.links.iter().all(Link::is_down) { NEVER } else { now };
+        }
+        if self.is_left || self.transfers.unanswered_since().is_some() {
+            return now;
+        }
+        let links = self.links.iter().map(|link| link.next_due(now, self.is_initiator, times));
+        let (silent, speak) =
+            (self.heard_at.saturating_add(silence), self.spoke_at.saturating_add(self.heartbeat));
+        links.fold(silent.min(speak), u64::min)
     }
 
     /// Returns `true` if no request for it is open.

@@ -176,7 +176,7 @@ fn a_peer_has_a_budget_of_rail_resets() {
             frames.drain(..).for_each(|frame| machine.handle_frame(PEER, frame, now));
             now += MS;
             machine.begin_step(now);
-            machine.end_step(true);
+            machine.end_step();
         }
     }
     let reason = lost(&mut machine);
@@ -305,7 +305,7 @@ fn any_number_in_any_frame_does_no_harm() {
                     machine.handle_posted(slot, Ok(()));
                     machine.handle_completed(0, slot, None, Ok(()));
                 }
-                machine.end_step(true);
+                machine.end_step();
             }
         }
     }
@@ -338,7 +338,7 @@ fn a_peer_that_does_not_account_for_a_lost_link_is_lost_and_its_transfers_end() 
     machine.handle_posted(slot, Ok(()));
     machine.handle_completed(0, slot, None, Err(RailError::new("write", "it failed", "nothing")));
     machine.begin_step(MS);
-    machine.end_step(true);
+    machine.end_step();
     let asked = frames(&mut machine).into_iter().any(|frame| matches!(frame, Frame::Settle { .. }));
     assert!(asked, "the peer is asked");
     machine.abort_op(PEER, op, &TransferFault::Aborted, MS);
@@ -350,7 +350,7 @@ fn a_peer_that_does_not_account_for_a_lost_link_is_lost_and_its_transfers_end() 
         let (link, counter) = (LinkId(77), CounterId::NONE);
         machine.handle_frame(PEER, Frame::Settled { link, counter, pages: 1 }, now);
         machine.begin_step(now);
-        machine.end_step(true);
+        machine.end_step();
         let has_ended = |event: &Event| matches!(event, Event::Transfer(of, _) if *of == op);
         if events(&mut machine).iter().any(has_ended) {
             ended_at.get_or_insert(now);
