@@ -7,6 +7,7 @@
 
 pub(crate) mod bare;
 mod contest;
+mod growth;
 mod load;
 mod report;
 mod spread;
@@ -29,6 +30,9 @@ pub(crate) enum BenchCommand {
     Paged(PagedArgs),
     /// Send eight bytes back and forth, and measure the latency.
     Ping(PingArgs),
+    /// Count the instructions of an operation with more and more peers, operations in flight, pages
+    /// and grants.
+    Growth(growth::GrowthArgs),
 }
 
 /// Arguments of all benchmarks.
@@ -89,11 +93,11 @@ const PINGS: &str = "50000";
 
 /// Runs a benchmark. Returns an error if a goal was missed.
 pub(crate) fn execute(command: &BenchCommand) -> Result<()> {
-    let rows = match command {
-        BenchCommand::Paged(args) => paged(args)?,
-        BenchCommand::Ping(args) => ping(args)?,
+    let (rows, common) = match command {
+        BenchCommand::Paged(args) => (paged(args)?, &args.common),
+        BenchCommand::Ping(args) => (ping(args)?, &args.common),
+        BenchCommand::Growth(args) => return growth::execute(args),
     };
-    let (BenchCommand::Paged(PagedArgs { common, .. }) | BenchCommand::Ping(PingArgs { common })) = command;
     if let Some(file) = &common.json {
         report::write_json(file, &rows)?;
     }

@@ -288,7 +288,8 @@ impl Machine {
             }
             self.run_peer_timers(key);
             let Some(peer) = self.peers.get_mut(key) else { continue };
-            let at = peer.next_due(now, self.tuning.silence, &times);
+            let rails = &self.rails;
+            let at = peer.next_due(now, self.tuning.silence, &times, |rail| rails[rail].must_be_polled());
             self.timers.schedule(key, &mut peer.due_at, at.max(now.saturating_add(INTERVAL)));
         }
         if self.timers.take_common(now) {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::in_flight::Requested;
 use super::looking::Looking;
 use super::rail::RailState;
+use super::timers::INTERVAL;
 use super::{Machine, OpId, PeerKey};
 use crate::counter::LinkId;
 use crate::inflight::SlotId;
@@ -247,14 +248,15 @@ impl Machine {
     /// Accounts a post to its link and rail.
     #[inline]
     fn link_took_one(&mut self, key: PeerKey, index: usize) {
-        let now = self.now;
-        self.touch(key);
+        let (now, stall) = (self.now, self.tuning.stall);
         let Some(peer) = self.peers.get_mut(key) else { return };
         let link = &mut peer.links[index];
         link.took_one(now);
         let number = link.rail();
         let rail = &mut self.rails[number];
         rail.took_one();
+        let wait = if rail.must_be_polled() { INTERVAL } else { stall };
+        self.timers.schedule(key, &mut peer.due_at, now.saturating_add(wait));
         if rail.must_be_polled() {
             self.looking.posted(now);
             if Looking::is_to_be_told(peer.told_to_look_at, now) {

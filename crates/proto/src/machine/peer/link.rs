@@ -236,8 +236,15 @@ impl Link {
         !self.is_failing() && self.phase != Phase::Ready
     }
 
-    /// Returns the time at which it is to be looked at, if nothing happens before.
-    pub(crate) fn next_due(&self, now: u64, is_initiator: bool, times: &LinkTimes) -> u64 {
+    /// Returns the time at which it is to be looked at, if nothing happens before. `must_be_polled`:
+    /// the peer is told again and again to poll while operations are in flight.
+    pub(crate) fn next_due(
+        &self,
+        now: u64,
+        is_initiator: bool,
+        must_be_polled: bool,
+        times: &LinkTimes,
+    ) -> u64 {
         match self.phase {
             Phase::Down { retry_at } if is_initiator => retry_at,
             // The other side offers it, or its rail answers.
@@ -245,7 +252,9 @@ impl Link {
             Phase::Offered | Phase::Connecting { .. } | Phase::Connected => {
                 self.moved_at.saturating_add(times.stall)
             }
-            Phase::Ready if self.in_flight > 0 || self.is_refusing(now) => now,
+            // A request that waits for room is tried again.
+            Phase::Ready if self.is_refusing(now) || (self.in_flight > 0 && must_be_polled) => now,
+            Phase::Ready if self.in_flight > 0 => self.moved_at.saturating_add(times.stall),
             Phase::Ready => NEVER,
             Phase::Draining { .. } => now,
         }

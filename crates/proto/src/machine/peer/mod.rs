@@ -117,7 +117,13 @@ impl Peer {
     }
 
     /// Returns the time at which its timers are due, if nothing happens before.
-    pub(crate) fn next_due(&self, now: u64, silence: u64, times: &LinkTimes) -> u64 {
+    pub(crate) fn next_due(
+        &self,
+        now: u64,
+        silence: u64,
+        times: &LinkTimes,
+        must_be_polled: impl Fn(usize) -> bool,
+    ) -> u64 {
         if self.is_lost() {
             // Its grants are revoked later: that touches it.
             let is_over = self.links.in_flight() == 0 && self.transfers.is_empty() && self.atomics.is_empty();
@@ -126,7 +132,8 @@ impl Peer {
         if self.is_left || self.transfers.unanswered_since().is_some() {
             return now;
         }
-        let links = self.links.iter().map(|link| link.next_due(now, self.is_initiator, times));
+        let due = |link: &Link| link.next_due(now, self.is_initiator, must_be_polled(link.rail()), times);
+        let links = self.links.iter().map(due);
         let (silent, speak) =
             (self.heard_at.saturating_add(silence), self.spoke_at.saturating_add(self.heartbeat));
         links.fold(silent.min(speak), u64::min)
