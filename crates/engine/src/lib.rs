@@ -41,7 +41,8 @@
 //!   again when it is proven that the peer cannot access it ([`Grant::revoke`]). The confirmation
 //!   of a peer is no proof.
 //! - **Every wait ends**: with a result, a lost peer, a timeout, or an abort. A peer that is silent
-//!   for too long is lost, and every wait for it ends.
+//!   for too long is lost, and every wait for it ends. The one exception is a thread that is itself
+//!   in a call into a library that does not return ([`Pending::wait`]).
 //! - **Waiting threads drive the engine.** [`Pending::wait`] polls the cards itself. A future is
 //!   driven by the engine's worker thread, which sleeps when there is nothing to do.
 //! - **Accesses are checked before a card sees them**, against the bounds and rights of what the
@@ -73,6 +74,7 @@ mod driver;
 mod engine;
 mod error;
 mod grant;
+mod hung_call;
 mod pages;
 mod peer;
 mod pending;
