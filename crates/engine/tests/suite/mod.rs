@@ -12,7 +12,6 @@ pub(crate) mod peers;
 pub(crate) mod streams;
 
 #[allow(unused_imports, reason = "not every program has tests of its own beside the suite")]
-#[allow(unused_imports, reason = "not every test program needs all")]
 pub(crate) use pair::{Pair, RailUnderTest, SOON, settings};
 
 /// Runs the suite over providers. Takes the function that runs a test in its environment,
