@@ -61,9 +61,13 @@
 //!
 //! `tls`, on by default: TLS on the control connection. It needs a C compiler, for ring.
 #![forbid(unsafe_code)]
-// Documentation of the whole crate refers to `Settings::secret` and `Settings::tls`, which only this
-// feature has. With the feature, every link is checked.
-#![cfg_attr(not(feature = "tls"), allow(rustdoc::broken_intra_doc_links))]
+#![cfg_attr(
+    not(feature = "tls"),
+    allow(
+        rustdoc::broken_intra_doc_links,
+        reason = "`Settings::secret` and `Settings::tls` need the feature; with it, every link is checked"
+    )
+)]
 
 mod address;
 mod budgets;
