@@ -10,6 +10,8 @@
 //! stays open until the process ends. Invariant: a function pointer taken from a library stays
 //! valid for the life of the process.
 //!
+//! A call that does not return can be named by another thread: see [`InCall`].
+//!
 //! ```
 //! use std::ffi::{c_char, CStr};
 //!
@@ -37,8 +39,10 @@
 //! ```
 
 mod error;
+mod in_call;
 mod library;
 mod table;
 
 pub use error::{LibraryMissing, SymbolMissing};
+pub use in_call::{Attached, InCall, in_call};
 pub use library::Library;

@@ -93,8 +93,10 @@ macro_rules! library {
                     -> ::std::result::Result<$crate::library!(@ret $($ret)?), $crate::SymbolMissing>
                 {
                     match self.$name {
-                        // SAFETY: the caller upholds the C function's contract.
-                        Some(function) => Ok(unsafe { function($($arg),*) }),
+                        Some(function) => Ok($crate::in_call(&stringify!($name), || {
+                            // SAFETY: the caller upholds the C function's contract.
+                            unsafe { function($($arg),*) }
+                        })),
                         None => Err($crate::SymbolMissing::new(
                             self.path().to_owned(),
                             $crate::library!(@symbol $name $($version)?),

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use farreach_proto::counter::CounterId;
 
 use crate::driver::Command;
+use crate::hung_call::Timeout;
 use crate::pending::{Answer, Pending};
 use crate::progress::Listener;
 use crate::running::Running;
@@ -98,9 +98,9 @@ impl Answer<Result<(), Error>> for Arrival {
         Some(Error::of_arrival(self.cell.outcome(self.pages)?, self.peer.lost()))
     }
 
-    fn timed_out(&mut self, after: Duration) -> Result<(), Error> {
+    fn timed_out(&mut self, timeout: &Timeout) -> Result<(), Error> {
         let (pages, reached) = (self.pages, self.cell.reached());
-        Err(Error::timed_out(&format!("wait for {pages} pages ({reached} have arrived)"), after))
+        Err(Error::timed_out(&format!("wait for {pages} pages ({reached} have arrived)"), timeout))
     }
 
     fn ended(&mut self) -> Result<(), Error> {

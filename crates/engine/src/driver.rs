@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use farreach_dylib::{Attached, InCall};
 use farreach_proto::error::{AtomicError, SendError};
 use farreach_proto::machine::{
     Event, IdMap, Machine, NewAtomic, NewTransfer, OpId, Output, PeerChange, PeerKey, TransferFault,
@@ -144,6 +145,8 @@ pub(crate) struct Driver {
     pub(crate) machine: Machine,
     pub(crate) carrier: Carrier,
     pub(crate) delivery: Delivery,
+    /// The C function that the leader is in, for other threads.
+    pub(crate) in_call: Arc<InCall>,
     /// Wakers to run after the leader has stepped down.
     wakers: Vec<Waker>,
     control: Control,
@@ -176,6 +179,7 @@ impl Driver {
             machine,
             carrier,
             delivery: Delivery::default(),
+            in_call: Arc::default(),
             wakers: Vec::new(),
             control,
             watched,
@@ -407,6 +411,7 @@ fn watch(carrier: &mut Carrier, control: &mut Control) -> std::io::Result<Vec<Ow
 impl Drive for Driver {
     type Command = Command;
     type Wakeup = Wakeup;
+    type Leading = Attached;
 
     fn wakeup(&self) -> Wakeup {
         self.control.wakeup()
@@ -414,6 +419,7 @@ impl Drive for Driver {
 
     fn apply(&mut self, command: Command) {
         let now = self.now();
+        self.carrier.set_time(now);
         match command {
             Command::Submit(new, held, sender) => {
                 self.delivery.wait_by_name(new.op, Waiter::Transfer(sender));
@@ -467,11 +473,8 @@ impl Drive for Driver {
             Some(_) => until = until.min(Instant::now() + POLLED_SLEEP),
             None => {}
         }
-        for rail in self.carrier.rails_mut() {
-            if rail.wait_fd().is_none() {
-                continue;
-            }
-            match rail.may_sleep() {
+        for rail in 0..self.carrier.rail_count() {
+            match self.carrier.may_sleep(rail) {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(_) => until = until.min(Instant::now() + POLLED_SLEEP),
@@ -485,5 +488,9 @@ impl Drive for Driver {
 
     fn wakers(&mut self) -> &mut Vec<Waker> {
         &mut self.wakers
+    }
+
+    fn lead(&self) -> Attached {
+        self.in_call.attach()
     }
 }

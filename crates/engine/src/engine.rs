@@ -15,6 +15,7 @@ use crate::control::{Control, ControlStream, RecordLayer};
 use crate::delivery::Waiter;
 use crate::driver::{AcceptBacklog, Command, Connected, Driver};
 use crate::error::Error;
+use crate::hung_call::{LibraryCalls, Timeout};
 use crate::pending::{Answer, Pending};
 use crate::progress::{Awaited, LeaderFollowers, Listener, oneshot};
 use crate::running::Running;
@@ -27,7 +28,8 @@ use crate::{Memory, MemoryOptions, Peer, Settings, Slice};
 /// when no caller waits. All clones refer to the same engine.
 ///
 /// An engine runs as long as a clone, a peer, a grant, a counter or a [`Pending`] of it exists.
-/// Dropping the last one sends a goodbye to peers that have nothing in flight, and does not block.
+/// Dropping the last one sends a goodbye to peers that have nothing in flight, and waits for nothing
+/// but the worker, which closes the rails: for at most five seconds, if a library does not return.
 /// [`close`](Self::close) ends the engine in order.
 ///
 /// ```no_run
@@ -53,7 +55,6 @@ struct Inner {
     rails: Vec<Properties>,
     /// What the engine was opened with.
     settings: Settings,
-    warnings: Warnings,
 }
 
 impl Engine {
@@ -96,6 +97,7 @@ impl Engine {
         let backlog = Arc::new(AcceptBacklog::new(settings.budgets.control.peers as usize));
         let driver = Driver::new(machine, carrier, control, Arc::clone(&backlog))
             .map_err(system("watch the rails"))?;
+        let calls = LibraryCalls::new(driver.carrier.current_call(), Arc::clone(&driver.in_call));
         let progress = Arc::new(LeaderFollowers::new(driver, settings.progress));
         progress.start_worker().map_err(system("start the worker"))?;
         let (listen, warnings) = (settings.listen.clone(), Warnings::default());
@@ -104,8 +106,8 @@ impl Engine {
         if settings.isolate_peers {
             shared_keys(&rails).for_each(|warning| warnings.add(warning));
         }
-        let progress = Running::new(progress);
-        let engine = Self(Arc::new(Inner { progress, backlog, rails, settings, warnings }));
+        let progress = Running::new(progress, calls, warnings);
+        let engine = Self(Arc::new(Inner { progress, backlog, rails, settings }));
         for address in listen {
             engine.listen(address)?;
         }
@@ -124,8 +126,9 @@ impl Engine {
     }
 
     /// Returns the warnings since the engine was opened, the last 64 of them: connections in clear
-    /// text beyond this host, which [`Settings::insecure`] allows, and a certificate of this side
-    /// that expires soon.
+    /// text beyond this host, which [`Settings::insecure`] allows, a certificate of this side that
+    /// expires soon, and a call into the library of a rail that does not return. Such a call is
+    /// noticed by this function, and by waits that time out meanwhile.
     ///
     /// ```no_run
     /// # fn warn(engine: &farreach::Engine) {
@@ -135,7 +138,7 @@ impl Engine {
     /// # }
     /// ```
     pub fn warnings(&self) -> Vec<Warning> {
-        self.0.warnings.all()
+        self.0.progress.warnings()
     }
 
     /// Refuses a connection in clear text beyond this host, or warns of it.
@@ -150,7 +153,7 @@ impl Engine {
                 format!("{operation} {shown}: the control connection is neither encrypted nor authenticated");
             let fix = "give both sides a secret (`Settings::secret`) or certificates (`Settings::tls`), instead of \
                        `Settings::insecure`";
-            self.0.warnings.add(Warning::new(WarningKind::Insecure, message, fix));
+            self.0.progress.warn(Warning::new(WarningKind::Insecure, message, fix));
         }
         Ok(())
     }
@@ -326,7 +329,8 @@ impl Engine {
     /// flight, and a goodbye was sent to each peer. Remaining handles of peers report that they are
     /// lost.
     ///
-    /// Blocks for at most `timeout`.
+    /// Blocks for at most `timeout`, and up to five seconds more for the worker to close the rails;
+    /// see [`Pending::wait`] for calls into libraries that do not return.
     ///
     /// ```no_run
     /// # fn end(engine: farreach::Engine, peer: farreach::Peer) -> Result<(), farreach::Error> {
@@ -345,7 +349,7 @@ impl Engine {
         match receiver.take() {
             Some(Ok(())) => Ok(()),
             Some(Err(_)) => Err(Error::ended()),
-            None => Err(Error::timed_out("close the engine", timeout)),
+            None => Err(Error::timed_out("close the engine", &self.0.progress.timeout(timeout))),
         }
     }
 
@@ -408,8 +412,11 @@ impl Connecting {
             Some(note) => (format!("{cause}: {note}"), note.fix),
             None => (cause.to_owned(), fix.to_owned()),
         };
-        let address = SocketAddr::new(self.address.ip().to_canonical(), self.address.port());
-        Error::connect(address, &cause, &fix)
+        Error::connect(self.shown(), &cause, &fix)
+    }
+
+    fn shown(&self) -> SocketAddr {
+        SocketAddr::new(self.address.ip().to_canonical(), self.address.port())
     }
 }
 
@@ -450,13 +457,15 @@ impl Answer<Result<Peer, Error>> for Connecting {
         Some(Err(self.refused(&reason.to_string(), &reason.fix())))
     }
 
-    fn timed_out(&mut self, after: Duration) -> Result<Peer, Error> {
-        Err(match self.made {
-            None => self.refused(&format!("no answer within {after:.1?}"), NO_RAIL_FIX),
-            Some(_) => {
-                let cause = format!("the peer answers, but no link was ready within {after:.1?}");
-                self.refused(&cause, NO_RAIL_FIX)
-            }
+    fn timed_out(&mut self, timeout: &Timeout) -> Result<Peer, Error> {
+        let after = timeout.after;
+        let cause = match self.made {
+            None => format!("no answer within {after:.1?}"),
+            Some(_) => format!("the peer answers, but no link was ready within {after:.1?}"),
+        };
+        Err(match &timeout.hung {
+            Some(hung) => Error::connect(self.shown(), &timeout.explain(cause), &hung.fix()),
+            None => self.refused(&cause, NO_RAIL_FIX),
         })
     }
 
@@ -487,10 +496,13 @@ impl Answer<Result<Peer, Error>> for Accepting {
         Some(Ok(self.engine.peer(key, cell, address)))
     }
 
-    fn timed_out(&mut self, after: Duration) -> Result<Peer, Error> {
-        Err(match self.engine.0.backlog.take_error(after.max(LATELY)) {
+    fn timed_out(&mut self, timeout: &Timeout) -> Result<Peer, Error> {
+        if timeout.hung.is_some() {
+            return Err(Error::timed_out("accept a peer", timeout));
+        }
+        Err(match self.engine.0.backlog.take_error(timeout.after.max(LATELY)) {
             Some(trouble) => trouble,
-            None => Error::timed_out("accept a peer", after),
+            None => Error::timed_out("accept a peer", timeout),
         })
     }
 

@@ -3,13 +3,13 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use farreach_proto::counter::Outcome;
 use farreach_proto::error::{AtomicError, SendError};
 use farreach_proto::machine::TransferFault;
 use farreach_proto::plan::PlanError;
 
+use crate::hung_call::Timeout;
 use crate::{Buffer, Exposed, LostReason, RailError, TransferStats};
 
 /// The error of every call of an engine.
@@ -19,8 +19,7 @@ use crate::{Buffer, Exposed, LostReason, RailError, TransferStats};
 /// that is what a program prints whose `main` returns the error.
 ///
 /// ```
-/// use std::time::Duration;
-/// use farreach::{Engine, ErrorKind, Settings};
+/// /// use farreach::{Engine, ErrorKind, Settings};
 ///
 /// let error = Engine::with(Settings::new().depth(0)).unwrap_err();
 /// assert_eq!(error.kind(), ErrorKind::Setting);
@@ -213,9 +212,13 @@ impl Error {
         error
     }
 
-    pub(crate) fn timed_out(operation: &str, after: Duration) -> Self {
-        let fix = "check that the peer makes progress, or wait longer";
-        Self::plain(ErrorKind::TimedOut, format!("{operation}: no result within {after:?}"), fix)
+    pub(crate) fn timed_out(operation: &str, timeout: &Timeout) -> Self {
+        let fix = match &timeout.hung {
+            Some(hung) => hung.fix(),
+            None => "check that the peer makes progress, or wait longer".to_owned(),
+        };
+        let message = timeout.explain(format!("{operation}: no result within {:?}", timeout.after));
+        Self::plain(ErrorKind::TimedOut, message, fix)
     }
 
     pub(crate) fn not_granted(what: &str) -> Self {
@@ -256,7 +259,7 @@ impl Error {
                 format!("a message of {len} bytes exceeds the maximum of {max} bytes"),
                 "grant memory and write to it instead, or raise `Settings::message_max` on both sides",
             ),
-            SendError::TimedOut(after) => Self::timed_out("send a message", after),
+            SendError::TimedOut(after) => Self::timed_out("send a message", &Timeout { after, hung: None }),
             _ => Self::ended(),
         }
     }
@@ -282,7 +285,9 @@ impl Error {
                 "the link was lost: it is unknown whether the atomic operation took effect",
                 "read the memory to find out",
             ),
-            AtomicError::TimedOut(after) => Self::timed_out("atomic operation", after),
+            AtomicError::TimedOut(after) => {
+                Self::timed_out("atomic operation", &Timeout { after, hung: None })
+            }
             AtomicError::Rail(error) => error.into(),
             _ => Self::ended(),
         }

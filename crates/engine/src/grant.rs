@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farreach_memory::Exposed;
 use farreach_proto::machine::PeerKey;
@@ -16,6 +16,7 @@ use farreach_rail::RevokeAnswer;
 use crate::delivery::Waiter;
 use crate::driver::{Command, Driver};
 use crate::error::debug_as_its_error;
+use crate::hung_call::Timeout;
 use crate::pending::{Answer, Pending};
 use crate::progress::{Awaited, Listener, oneshot};
 use crate::time::nanoseconds;
@@ -104,7 +105,7 @@ impl Grant {
         self.memory().atomic_at(offset)
     }
 
-    /// Revokes the grant and returns the memory. Blocks for at most `timeout` and a second; see
+    /// Revokes the grant and returns the memory. Blocks for at most `timeout` and two seconds; see
     /// [`begin_revoke`](Self::begin_revoke) for tasks.
     ///
     /// The engine asks the peer to stop. It ends the keys when the peer confirms that it has
@@ -218,14 +219,16 @@ impl Answer<Result<Exposed, RevokeError>> for Revocation {
         })
     }
 
-    fn timed_out(&mut self, after: Duration) -> Result<Exposed, RevokeError> {
+    fn timed_out(&mut self, timeout: &Timeout) -> Result<Exposed, RevokeError> {
+        let until = Instant::now() + MARGIN;
         loop {
             let grant = self.hand_back();
-            if grant.is_some() || self.grant.is_none() {
-                return Err(RevokeError::new(Error::timed_out("revoke a grant", after), grant));
+            // If the engine has just taken the memory out of the grant, it answers at the end of
+            // its step, in which no user code runs. A call into a library may hang before that.
+            let is_late = timeout.hung.is_some() || Instant::now() >= until;
+            if grant.is_some() || self.grant.is_none() || is_late {
+                return Err(RevokeError::new(Error::timed_out("revoke a grant", timeout), grant));
             }
-            // The engine has just taken the memory out of the grant, and answers next: no user code
-            // runs in between.
             if let Some(found) = self.take() {
                 return found;
             }
@@ -246,7 +249,8 @@ pub struct RevokeError {
     /// The error.
     pub error: Error,
     /// The grant, which can be revoked again. `None` if the engine has ended: the memory went with
-    /// it.
+    /// it. Also `None` if the engine hangs in a call into a library between the end of the grant and
+    /// its answer: it frees the memory when the call returns.
     pub grant: Option<Grant>,
 }
 

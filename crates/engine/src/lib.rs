@@ -41,7 +41,8 @@
 //!   again when it is proven that the peer cannot access it ([`Grant::revoke`]). The confirmation
 //!   of a peer is no proof.
 //! - **Every wait ends**: with a result, a lost peer, a timeout, or an abort. A peer that is silent
-//!   for too long is lost, and every wait for it ends.
+//!   for too long is lost, and every wait for it ends. The one exception is a thread that is itself
+//!   in a call into a library that does not return ([`Pending::wait`]).
 //! - **Waiting threads drive the engine.** [`Pending::wait`] polls the cards itself. A future is
 //!   driven by the engine's worker thread, which sleeps when there is nothing to do.
 //! - **Accesses are checked before a card sees them**, against the bounds and rights of what the
@@ -60,6 +61,13 @@
 //!
 //! `tls`, on by default: TLS on the control connection. It needs a C compiler, for ring.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(feature = "tls"),
+    allow(
+        rustdoc::broken_intra_doc_links,
+        reason = "`Settings::secret` and `Settings::tls` need the feature; with it, every link is checked"
+    )
+)]
 
 mod address;
 mod budgets;
@@ -70,6 +78,7 @@ mod driver;
 mod engine;
 mod error;
 mod grant;
+mod hung_call;
 mod pages;
 mod peer;
 mod pending;

@@ -16,6 +16,7 @@ use farreach_rail::{GrantMade, Held};
 use crate::delivery::{Waiter, next_op};
 use crate::driver::{Command, Driver};
 use crate::grant::PeerKeyTag;
+use crate::hung_call::Timeout;
 use crate::pending::{Answer, Making, Pending};
 use crate::progress::{Awaited, Listener, oneshot};
 use crate::running::Running;
@@ -321,7 +322,7 @@ impl Peer {
         let left = Left { cell: &self.0.cell, watcher: self.0.cell.watch.watcher() };
         match self.0.progress.wait(&left, crate::time::after(timeout)) {
             Ok(true) => Ok(()),
-            Ok(false) => Err(Error::timed_out("close a peer", timeout)),
+            Ok(false) => Err(Error::timed_out("close a peer", &self.0.progress.timeout(timeout))),
             Err(_) => Err(Error::ended()),
         }
     }
@@ -483,8 +484,11 @@ impl<T: Send + 'static> Answer<Result<T, Error>> for Offer<T> {
         }
     }
 
-    fn timed_out(&mut self, _after: Duration) -> Result<T, Error> {
-        Err(Error::not_granted(self.what))
+    fn timed_out(&mut self, timeout: &Timeout) -> Result<T, Error> {
+        Err(match timeout.hung {
+            Some(_) => Error::timed_out(&format!("look up a {}", self.what), timeout),
+            None => Error::not_granted(self.what),
+        })
     }
 
     fn ended(&mut self) -> Result<T, Error> {
@@ -529,8 +533,8 @@ impl Answer<Result<(), Error>> for Sending {
         }))
     }
 
-    fn timed_out(&mut self, after: Duration) -> Result<(), Error> {
-        Err(Error::of_send(SendError::TimedOut(after)))
+    fn timed_out(&mut self, timeout: &Timeout) -> Result<(), Error> {
+        Err(Error::timed_out("send a message", timeout))
     }
 
     fn ended(&mut self) -> Result<(), Error> {
@@ -560,8 +564,8 @@ impl Answer<Result<Vec<u8>, Error>> for Receiving {
         self.peer.lost().map(|reason| Err(Error::peer_lost(reason)))
     }
 
-    fn timed_out(&mut self, after: Duration) -> Result<Vec<u8>, Error> {
-        Err(Error::timed_out("receive a message", after))
+    fn timed_out(&mut self, timeout: &Timeout) -> Result<Vec<u8>, Error> {
+        Err(Error::timed_out("receive a message", timeout))
     }
 
     fn ended(&mut self) -> Result<Vec<u8>, Error> {
@@ -590,8 +594,8 @@ impl Answer<Result<u64, Error>> for Fetching {
         }))
     }
 
-    fn timed_out(&mut self, after: Duration) -> Result<u64, Error> {
-        Err(Error::of_atomic(AtomicError::TimedOut(after)))
+    fn timed_out(&mut self, timeout: &Timeout) -> Result<u64, Error> {
+        Err(Error::timed_out("atomic operation", timeout))
     }
 
     fn ended(&mut self) -> Result<u64, Error> {

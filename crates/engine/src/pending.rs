@@ -10,6 +10,7 @@ use farreach_proto::machine::{OpId, PeerKey};
 
 use crate::Error;
 use crate::driver::{Command, Driver};
+use crate::hung_call::Timeout;
 use crate::progress::{Awaited, Listener, oneshot};
 use crate::running::Running;
 use crate::time;
@@ -59,7 +60,7 @@ pub(crate) trait Answer<R>: Send + Sync {
     /// Takes the result, if it is available.
     fn take(&mut self) -> Option<R>;
     /// Returns the result of a wait that timed out.
-    fn timed_out(&mut self, after: Duration) -> R;
+    fn timed_out(&mut self, timeout: &Timeout) -> R;
     /// Returns the result if the engine has ended.
     fn ended(&mut self) -> R;
     /// Returns the operation, if it can be aborted.
@@ -115,8 +116,8 @@ where
         Some((self.finish)(made.map_err(|_| Error::ended())))
     }
 
-    fn timed_out(&mut self, after: Duration) -> Result<T, E> {
-        (self.finish)(Err(Error::timed_out(self.operation, after)))
+    fn timed_out(&mut self, timeout: &Timeout) -> Result<T, E> {
+        (self.finish)(Err(Error::timed_out(self.operation, timeout)))
     }
 
     fn ended(&mut self) -> Result<T, E> {
@@ -168,6 +169,13 @@ impl<T, E> Pending<T, E> {
     ///
     /// The thread blocks. It drives the engine while it waits.
     ///
+    /// If a call into the library of a rail does not return, the thread that made it cannot end its
+    /// wait, because nothing can end such a call. All other threads end theirs in time. If the call
+    /// has lasted for a second or longer, their error names it, and so does
+    /// [`Engine::warnings`](crate::Engine::warnings). A task that awaits the result does not make such
+    /// calls while it waits, because the engine's worker does. A function that starts an operation may
+    /// make one step itself, in a task as well.
+    ///
     /// # Panics
     ///
     /// Panics if the result was taken before, by this function or as a future, and is not
@@ -182,7 +190,10 @@ impl<T, E> Pending<T, E> {
             match self.progress.wait(&Wait(&*self.answer), deadline) {
                 Ok(true) => {}
                 // The result may have arrived at the last moment.
-                Ok(false) => return self.answer.take().unwrap_or_else(|| self.answer.timed_out(timeout)),
+                Ok(false) => {
+                    let found = self.answer.take();
+                    return found.unwrap_or_else(|| self.answer.timed_out(&self.progress.timeout(timeout)));
+                }
                 Err(_) => return self.answer.ended(),
             }
         }

@@ -6,16 +6,26 @@ use std::time::{Duration, Instant};
 
 use crate::driver::{Command, Driver};
 use crate::error::Error;
+use crate::hung_call::{LibraryCalls, Timeout};
 use crate::progress::{LeaderFollowers, oneshot};
+use crate::warning::{Warning, Warnings};
 
 /// An engine that runs as long as a handle of it exists: the user's engine, its peers, grants,
-/// counters and pending operations. Dropping the last handle stops the worker and then drops the
-/// rest.
-pub(crate) struct Running(Arc<LeaderFollowers<Driver>>);
+/// counters and pending operations. Dropping the last handle stops the worker, which drops the rest.
+pub(crate) struct Running {
+    /// `None` only in the drop.
+    progress: Option<Arc<LeaderFollowers<Driver>>>,
+    calls: LibraryCalls,
+    warnings: Warnings,
+}
 
 impl Running {
-    pub(crate) fn new(progress: Arc<LeaderFollowers<Driver>>) -> Arc<Self> {
-        Arc::new(Self(progress))
+    pub(crate) fn new(
+        progress: Arc<LeaderFollowers<Driver>>,
+        calls: LibraryCalls,
+        warnings: Warnings,
+    ) -> Arc<Self> {
+        Arc::new(Self { progress: Some(progress), calls, warnings })
     }
 
     /// Lets the leader execute a call in its next step.
@@ -41,25 +51,54 @@ impl Running {
         match receiver.take() {
             Some(Ok(answer)) => Ok(answer),
             Some(Err(_)) => Err(Error::ended()),
-            None => Err(Error::timed_out("call the engine", CALL_TIMEOUT)),
+            None => Err(Error::timed_out("call the engine", &self.timeout(CALL_TIMEOUT))),
         }
+    }
+
+    /// Describes a wait that has timed out, with the call into a library that is its cause, if there
+    /// is one. The first time, the call becomes a warning too.
+    pub(crate) fn timeout(&self, after: Duration) -> Timeout {
+        let hung = self.calls.hung();
+        if let Some(warning) = hung.as_ref().and_then(|hung| self.calls.warning_of(hung)) {
+            self.warn(warning);
+        }
+        Timeout { after, hung }
+    }
+
+    pub(crate) fn warn(&self, warning: Warning) {
+        self.warnings.add(warning);
+    }
+
+    /// Returns the warnings, with that of a call that has hung until now.
+    pub(crate) fn warnings(&self) -> Vec<Warning> {
+        self.timeout(Duration::ZERO);
+        self.warnings.all()
     }
 }
 
-/// The timeout of a call. A step takes no longer than a registration, so a longer wait is a defect.
-const CALL_TIMEOUT: Duration = Duration::from_secs(600);
+/// The timeout of a call. A step takes no longer than a registration, so after a longer wait a library
+/// hangs. The call is executed when it returns.
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long a drop waits for the worker, which drops the rails. Their libraries may take a while, and
+/// may not return at all. The worker then drops the rails when they do.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Deref for Running {
     type Target = LeaderFollowers<Driver>;
 
     #[inline]
     fn deref(&self) -> &Self::Target {
-        &self.0
+        self.progress.as_ref().expect("it is there until the drop")
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.stop();
+        // A call that hangs already is not waited for.
+        let timeout = if self.calls.hung().is_some() { Duration::ZERO } else { STOP_TIMEOUT };
+        if let Some(progress) = self.progress.take() {
+            progress.stop(timeout);
+        }
     }
 }

@@ -1,12 +1,12 @@
 //! Transfers of pages, and their results.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use farreach_proto::machine::{OpId, PeerKey, TransferFault};
 use farreach_rail::{Held, TransferAnswer};
 
 use crate::driver::Command;
+use crate::hung_call::Timeout;
 use crate::pending::{Answer, Pending};
 use crate::progress::{Awaited, Listener, oneshot};
 use crate::watch::PeerCell;
@@ -19,8 +19,7 @@ pub type Transfer = Pending<Transferred, TransferError>;
 ///
 /// ```no_run
 /// # use farreach::{Transfer, Transferred};
-/// # use std::time::Duration;
-/// # fn show(mut transfer: Transfer) -> Result<(), farreach::TransferError> {
+/// # /// # fn show(mut transfer: Transfer) -> Result<(), farreach::TransferError> {
 /// let Transferred { buffer, stats, .. } = transfer.wait(Duration::from_secs(5))?;
 /// println!("{stats}");
 /// let slice = buffer.into_slice().expect("it was given as a slice");
@@ -65,8 +64,8 @@ impl Answer<Result<Transferred, TransferError>> for TransferInFlight {
         }
     }
 
-    fn timed_out(&mut self, after: Duration) -> Result<Transferred, TransferError> {
-        Err(TransferError::without_buffer(Error::timed_out("transfer pages", after)))
+    fn timed_out(&mut self, timeout: &Timeout) -> Result<Transferred, TransferError> {
+        Err(TransferError::without_buffer(Error::timed_out("transfer pages", timeout)))
     }
 
     fn ended(&mut self) -> Result<Transferred, TransferError> {

@@ -27,6 +27,9 @@ pub enum WarningKind {
     SharedKeys,
     /// The certificate of this side has expired, expires soon, or is not valid yet.
     Certificate,
+    /// A call into the library of a rail has not returned for a second or longer. The engine makes no
+    /// progress until it does.
+    HungCall,
 }
 
 impl Warning {

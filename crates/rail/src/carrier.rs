@@ -15,6 +15,7 @@ use farreach_proto::machine::{
 use farreach_proto::plan::Extent;
 use farreach_proto::rights::Rights;
 
+use crate::current_call::{CallStamps, CurrentCall, RailCall};
 use crate::message_pool::MessagePool;
 use crate::{
     Event, Held, KeyId, LinkKey, Rail, RailError, Refusal, RevokeAnswer, TransferAnswer, WorkRequest,
@@ -31,6 +32,7 @@ const ATOMIC_STRIDE: usize = 64;
 #[derive(Debug)]
 pub struct Carrier {
     rails: Vec<Box<dyn Rail>>,
+    calls: CallStamps,
     memory: Holdings,
 }
 
@@ -67,7 +69,8 @@ pub struct GrantMade {
 impl Carrier {
     /// Creates a carrier with buffers for messages of this length.
     pub fn new(rails: Vec<Box<dyn Rail>>, message_max: usize) -> Result<Self, RailError> {
-        let mut carrier = Self { rails, memory: Holdings::default() };
+        let names = rails.iter().map(|rail| rail.properties().name.clone()).collect();
+        let mut carrier = Self { rails, calls: CallStamps::new(names), memory: Holdings::default() };
         let stride = (message_max + HEADER).next_multiple_of(64);
         carrier.memory.messages = MessagePool::new(stride, carrier.cut(stride, MESSAGES_MAX)?);
         carrier.memory.atomics = carrier.cut(ATOMIC_STRIDE, ATOMICS_MAX)?;
@@ -100,10 +103,44 @@ impl Carrier {
 
     /// Registers memory with every rail.
     pub fn register(&mut self, memory: &Memory) -> Result<(), RailError> {
-        self.rails.iter_mut().try_for_each(|rail| rail.register(memory))
+        let Self { rails, calls, .. } = self;
+        rails
+            .iter_mut()
+            .enumerate()
+            .try_for_each(|(number, rail)| calls.timed(number, RailCall::Register, || rail.register(memory)))
     }
 
-    /// Iterates over the rails, in order, for a driver that prepares to sleep.
+    /// Returns the call of a rail that this carrier is in, for other threads.
+    pub fn current_call(&self) -> Arc<CurrentCall> {
+        self.calls.current()
+    }
+
+    /// Sets the time from which calls of rails count outside of a [step](Self::step), in nanoseconds
+    /// since the driver began.
+    #[inline]
+    pub fn set_time(&mut self, now: u64) {
+        self.calls.set_time(now);
+    }
+
+    /// Prepares a rail for sleeping on its descriptor. Returns `false` if there is something to poll
+    /// first, and `true` for a rail without a descriptor.
+    pub fn may_sleep(&mut self, rail: usize) -> Result<bool, RailError> {
+        let Self { rails, calls, .. } = self;
+        if rails[rail].wait_fd().is_none() {
+            return Ok(true);
+        }
+        calls.begin(rail, RailCall::MaySleep);
+        let may_sleep = rails[rail].may_sleep();
+        calls.end();
+        may_sleep
+    }
+
+    /// Returns the number of rails.
+    pub fn rail_count(&self) -> usize {
+        self.rails.len()
+    }
+
+    /// Iterates over the rails, in order.
     pub fn rails_mut(&mut self) -> impl Iterator<Item = &mut dyn Rail> {
         self.rails.iter_mut().map(|rail| rail.as_mut() as &mut dyn Rail)
     }
@@ -111,6 +148,7 @@ impl Carrier {
     /// Runs one step: polls the rails, posts as far as there is room, and runs the machine's
     /// timers. Returns `true` if anything happened.
     pub fn step(&mut self, machine: &mut Machine, now: u64) -> bool {
+        self.calls.set_time(now);
         machine.begin_step(now);
         let mut happened = false;
         for rail in 0..self.rails.len() {
@@ -142,7 +180,8 @@ impl Carrier {
 
     /// Polls one rail. Returns `true` if it reported events.
     fn poll(&mut self, machine: &mut Machine, rail: usize) -> bool {
-        let Self { rails, memory } = self;
+        let Self { rails, calls, memory } = self;
+        calls.begin(rail, RailCall::Poll);
         let polled = rails[rail].poll(&mut |event| match event {
             Event::Completed { tag, buffers, outcome } => {
                 let value = memory.take_back(buffers);
@@ -153,6 +192,7 @@ impl Carrier {
             Event::KeyBound { link, tag: grant, bound } => machine.handle_key_bound(rail, link, grant, bound),
             Event::LinkDown { link, reason } => machine.handle_link_down(rail, link, &reason),
         });
+        calls.end();
         // An error proves nothing, and the next poll may succeed. The deadlines of the links handle
         // the rest.
         let has_moved = polled.is_ok_and(|events| events > 0);
@@ -169,18 +209,23 @@ impl Carrier {
     }
 
     fn control(&mut self, machine: &mut Machine, control: Control) {
+        let Self { rails, calls, .. } = self;
         match control {
             Control::OpenLink(opening) => {
-                let opened = self.rails[opening.rail].open_link(opening.peer);
+                let (rail, peer) = (opening.rail, opening.peer);
+                let opened = calls.timed(rail, RailCall::OpenLink, || rails[rail].open_link(peer));
                 machine.handle_opened(opening, opened);
             }
             Control::Connect { end, peer_end } => {
-                let connected = self.rails[end.rail].connect(end.link, &peer_end);
+                let connected =
+                    calls.timed(end.rail, RailCall::Connect, || rails[end.rail].connect(end.link, &peer_end));
                 machine.handle_connected(end, connected);
             }
-            Control::CloseLink { rail, link } => self.rails[rail].close_link(link),
+            Control::CloseLink { rail, link } => {
+                calls.timed(rail, RailCall::CloseLink, || rails[rail].close_link(link));
+            }
             Control::Reset { rail } => {
-                let reset = self.rails[rail].reset();
+                let reset = calls.timed(rail, RailCall::Reset, || rails[rail].reset());
                 machine.handle_reset(rail, reset);
             }
             Control::BindKey { rail, link, grant } => {
@@ -201,6 +246,14 @@ impl Carrier {
 
     #[inline]
     fn post(&mut self, post: Post<'_>) -> Result<(), Refusal> {
+        self.calls.begin(post.rail, RailCall::Post);
+        let posted = self.post_content(post);
+        self.calls.end();
+        posted
+    }
+
+    #[inline]
+    fn post_content(&mut self, post: Post<'_>) -> Result<(), Refusal> {
         let Post { rail, link, slot, content } = post;
         let (rail, tag) = (self.rails[rail].as_mut(), slot.to_raw());
         match content {
@@ -280,8 +333,11 @@ impl Carrier {
     ) -> Result<(GrantedMemory, RemoteKeys), (RailError, Option<Exposed>)> {
         let mut granted = GrantedMemory { memory: Arc::new(memory), keys: Vec::new() };
         let mut remote = RemoteKeys::new();
-        for rail in 0..self.rails.len() {
-            match self.rails[rail].make_key(peer, &granted.memory, rights) {
+        let Self { rails, calls, .. } = self;
+        for rail in 0..rails.len() {
+            let made =
+                calls.timed(rail, RailCall::MakeKey, || rails[rail].make_key(peer, &granted.memory, rights));
+            match made {
                 Ok(key) => {
                     granted.keys.push(Some(key.id));
                     let is_bound = self.rails[rail].properties().keys_are_bound;
@@ -290,7 +346,8 @@ impl Carrier {
                 Err(error) => {
                     for (rail, id) in granted.keys.into_iter().enumerate() {
                         // A key that cannot be ended keeps counting, and the memory shows it.
-                        let _ = id.map(|id| self.rails[rail].end_key(id));
+                        let end = |id| calls.timed(rail, RailCall::EndKey, || rails[rail].end_key(id));
+                        let _ = id.map(end);
                     }
                     return Err((error, Arc::into_inner(granted.memory)));
                 }
@@ -314,7 +371,7 @@ impl Carrier {
         let Some(granted) = self.memory.grants.get_mut(&grant) else { return ended };
         for (number, key) in granted.keys.iter_mut().enumerate() {
             let (Some(key), rail) = (key.take(), &mut self.rails[number]) else { continue };
-            ended.errors.extend(rail.end_key(key).err());
+            ended.errors.extend(self.calls.timed(number, RailCall::EndKey, || rail.end_key(key)).err());
             if rail.holds_too_much() {
                 ended.too_full.push(number);
             }

@@ -9,6 +9,7 @@
 
 mod answer;
 mod carrier;
+mod current_call;
 mod event;
 mod held;
 mod message_pool;
@@ -16,6 +17,7 @@ mod rail;
 
 pub use answer::{RevokeAnswer, TransferAnswer};
 pub use carrier::{Carrier, GrantMade};
+pub use current_call::{CallInProgress, CurrentCall, RailCall};
 pub use event::Event;
 pub use held::Held;
 pub use rail::{Key, KeyId, Rail};

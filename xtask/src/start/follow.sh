@@ -6,6 +6,8 @@ folder=$1
 # The variables that the previous session has exported.
 export -p | sort > "$folder/had"
 [ ! -e "$folder/before" ] || . "$folder/before"
+# Commands that build nothing write their files here, and not to the repository.
+[ ! -e "$folder/work" ] || cd "$folder/work" || exit 1
 
 milliseconds() {
     echo $(($(date +%s%N) / 1000000))

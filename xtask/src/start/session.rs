@@ -1,7 +1,7 @@
 //! A terminal session: the commands that are typed one after the other, and their results.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -45,10 +45,24 @@ impl<'a> Session<'a> {
         }
         fs::write(folder.join("steps"), list)?;
         fs::write(folder.join("follow.sh"), SCRIPT)?;
-        if let Some(before) = before {
-            fs::copy(before.folder.join("exported"), folder.join("before"))?;
+        let session = Self { folder, steps };
+        if !session.builds() {
+            session.make_workplace()?;
         }
-        Ok(Self { folder, steps })
+        if let Some(before) = before {
+            fs::copy(before.folder.join("exported"), session.folder.join("before"))?;
+        }
+        Ok(session)
+    }
+
+    /// Creates an empty folder to run the commands in, which has the build of the repository. A file
+    /// that they create, such as a secret, would make the next run fail in the repository.
+    fn make_workplace(&self) -> Result<()> {
+        let work = self.folder.join("work");
+        fs::create_dir(&work)?;
+        fs::set_permissions(&work, PermissionsExt::from_mode(0o777))?;
+        symlink(paths::repository().join("target"), work.join("target"))?;
+        Ok(())
     }
 
     /// Returns whether a command builds something.
@@ -144,6 +158,7 @@ mod tests {
             step("echo \"$WORD\" 7", &["here 5"]),
             step("echo $WORD; (exit 3)", &["here"]),
             step("echo other", &["another"]),
+            step("echo secret > farreach.secret && test -e target/..", &[]),
         ];
         let session = Session::new("test-of-a-terminal", steps.iter().collect(), None).unwrap();
         let mut terminal = crate::process::command("sh", [session.folder.join("follow.sh")]);
@@ -154,5 +169,7 @@ mod tests {
         assert!(complaints[1].contains("now:    other"), "{complaints:?}");
         let exported = fs::read_to_string(session.folder.join("exported")).unwrap();
         assert!(exported.contains("WORD"), "{exported}");
+        assert!(session.folder.join("work/farreach.secret").exists());
+        assert!(!paths::repository().join("farreach.secret").exists(), "the repository is unchanged");
     }
 }

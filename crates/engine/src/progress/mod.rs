@@ -41,7 +41,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub use backoff::Progress;
 pub(crate) use listener::{Listener, wake_all};
@@ -57,6 +57,8 @@ pub(crate) trait Drive: Send {
     type Command: Send;
     /// Ends the machine's sleep.
     type Wakeup: Wakeup;
+    /// Marks the thread that leads.
+    type Leading;
 
     /// Returns a handle that ends [`sleep`](Self::sleep).
     fn wakeup(&self) -> Self::Wakeup;
@@ -70,6 +72,9 @@ pub(crate) trait Drive: Send {
     /// Sleeps until an event may have happened, a wakeup has arrived since the last sleep, or
     /// `until`.
     fn sleep(&mut self, until: Instant);
+
+    /// Marks this thread as the one that leads, until the result is dropped on it.
+    fn lead(&self) -> Self::Leading;
 
     /// Returns the wakers of the tasks whose results are ready. The leader takes them out, steps
     /// down, and runs them.
@@ -109,6 +114,8 @@ pub(crate) struct LeaderFollowers<M: Drive> {
     wakeup: M::Wakeup,
     mode: Progress,
     worker: Mutex<Option<thread::JoinHandle<()>>>,
+    /// Unparked when the worker ends, after it has dropped its reference to this.
+    worker_has_ended: Arc<Parker>,
 }
 
 impl<M: Drive> LeaderFollowers<M> {
@@ -116,7 +123,14 @@ impl<M: Drive> LeaderFollowers<M> {
     pub(crate) fn new(machine: M, mode: Progress) -> Self {
         let wakeup = machine.wakeup();
         let followers = Mutex::new(Followers::new(machine));
-        Self { followers, has_news: AtomicBool::new(false), wakeup, mode, worker: Mutex::new(None) }
+        Self {
+            followers,
+            has_news: AtomicBool::new(false),
+            wakeup,
+            mode,
+            worker: Mutex::new(None),
+            worker_has_ended: Arc::default(),
+        }
     }
 
     /// Queues a command. Without a leader, this thread applies it now and makes one step; otherwise
@@ -213,19 +227,25 @@ impl<M: Drive> LeaderFollowers<M> {
             let action = self.followers().worker_action();
             match action {
                 WorkerAction::Lead(leader) => self.lead_as_worker(leader),
-                WorkerAction::Retry => parker.park(Some(Instant::now() + backoff::WORKER_RETRY)),
-                WorkerAction::Rest => parker.park(None),
+                WorkerAction::Retry => drop(parker.park(Some(Instant::now() + backoff::WORKER_RETRY))),
+                WorkerAction::Rest => drop(parker.park(None)),
                 WorkerAction::End => return,
             }
         }
     }
 
-    /// Stops the worker and waits until it has ended. It does not wait if the worker itself calls
-    /// this through a waker that it runs.
-    pub(crate) fn stop(&self) {
+    /// Stops the worker and waits until it has ended, for at most `timeout`. It does not wait if the
+    /// worker itself calls this through a waker that it runs.
+    ///
+    /// If this is the last reference besides the worker's, the worker drops the machine, and is
+    /// waited for: that may call libraries that do not return.
+    pub(crate) fn stop(self: Arc<Self>, timeout: Duration) {
         self.tell_worker_to_stop();
-        let worker = lock(&self.worker).take();
-        if let Some(worker) = worker.filter(|worker| worker.thread().id() != thread::current().id()) {
+        let (worker, has_ended) = (lock(&self.worker).take(), Arc::clone(&self.worker_has_ended));
+        drop(self);
+        if let Some(worker) = worker.filter(|worker| worker.thread().id() != thread::current().id())
+            && has_ended.park(Some(Instant::now() + timeout))
+        {
             // The panic hook has reported its panic, and all waiters got an error.
             let _ = worker.join();
         }
@@ -261,10 +281,24 @@ impl<M: Drive> LeaderFollowers<M> {
 impl<M: Drive + 'static> LeaderFollowers<M> {
     /// Starts the worker. Must be called at most once.
     pub(crate) fn start_worker(self: &Arc<Self>) -> io::Result<()> {
-        let shared = Arc::clone(self);
-        let worker = thread::Builder::new().name("farreach".to_owned()).spawn(move || shared.run_worker())?;
+        let (shared, has_ended) = (Arc::clone(self), Arc::clone(&self.worker_has_ended));
+        let run = move || {
+            // Dropped in reverse order, also by a panic: first the reference, then the mark.
+            let _has_ended = UnparkOnDrop(has_ended);
+            let shared = shared;
+            shared.run_worker();
+        };
+        let worker = thread::Builder::new().name("farreach".to_owned()).spawn(run)?;
         *lock(&self.worker) = Some(worker);
         Ok(())
+    }
+}
+
+struct UnparkOnDrop(Arc<Parker>);
+
+impl Drop for UnparkOnDrop {
+    fn drop(&mut self) {
+        self.0.unpark();
     }
 }
 

@@ -80,6 +80,7 @@ impl Machine {
 impl Drive for Machine {
     type Command = Command;
     type Wakeup = Arc<Outside>;
+    type Leading = ();
 
     fn wakeup(&self) -> Self::Wakeup {
         Arc::clone(&self.outside)
@@ -119,6 +120,8 @@ impl Drive for Machine {
         drop(outside);
         self.outside.wakeup.wake_up();
     }
+
+    fn lead(&self) {}
 
     fn wakers(&mut self) -> &mut Vec<Waker> {
         &mut self.wakers

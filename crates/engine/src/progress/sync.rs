@@ -25,13 +25,14 @@ pub(crate) struct Parker {
 
 impl Parker {
     /// Sleeps until it is unparked, or `until`. A call of `unpark` before this one ends it at once.
-    pub(crate) fn park(&self, until: Option<Instant>) {
+    /// Returns whether it was unparked.
+    pub(crate) fn park(&self, until: Option<Instant>) -> bool {
         let mut is_late = until.is_some_and(has_passed);
         let mut is_unparked = lock(&self.is_unparked);
         while !*is_unparked && !is_late {
             (is_unparked, is_late) = wait(&self.has_changed, is_unparked, until);
         }
-        *is_unparked = false;
+        std::mem::take(&mut *is_unparked)
     }
 
     /// Ends the sleep, or the next one.

@@ -4,6 +4,8 @@
 //! the engine serves a third process, and every byte of that is verified: a fault must affect only
 //! the peer that has it.
 
+#[allow(dead_code, reason = "tcp alone has it")]
+pub(crate) mod any_instant;
 pub(crate) mod cut;
 pub(crate) mod killed;
 pub(crate) mod late;

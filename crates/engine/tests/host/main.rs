@@ -9,6 +9,7 @@ mod suite;
 
 mod budgets;
 mod clear_text;
+mod hung_call;
 mod over_simulation;
 #[cfg(feature = "tls")]
 mod tls;

@@ -41,6 +41,7 @@ mod tcp {
     use farreach_rail::Rail;
     use farreach_testkit::in_own_network;
 
+    use crate::faults::any_instant::{Fault, a_fault_at_any_instant_ends_every_wait};
     use crate::faults::cut::Hosts;
 
     #[test]
@@ -67,6 +68,18 @@ mod tcp {
     #[ignore = "needs libfabric: cargo xtask test runs it"]
     fn a_receiver_that_is_stopped_is_lost() {
         crate::faults::stopped::a_receiver_that_is_stopped_is_lost(&super::TCP);
+    }
+
+    #[test]
+    #[ignore = "needs libfabric: cargo xtask test runs it"]
+    fn a_peer_that_is_killed_at_any_instant_ends_every_wait() {
+        a_fault_at_any_instant_ends_every_wait(&super::TCP, Fault::Kill);
+    }
+
+    #[test]
+    #[ignore = "needs libfabric: cargo xtask test runs it"]
+    fn a_peer_that_is_stopped_at_any_instant_ends_every_wait() {
+        a_fault_at_any_instant_ends_every_wait(&super::TCP, Fault::Stop);
     }
 
     #[test]

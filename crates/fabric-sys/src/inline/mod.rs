@@ -95,9 +95,11 @@ macro_rules! inline {
         #[inline]
         #[allow(clippy::too_many_arguments, reason = "as many as C has")]
         pub unsafe fn $name($($arg: $ty),*) -> $ret {
-            // SAFETY: the caller guarantees that the object is live. Its provider installed the
-            // table and left no entry empty.
-            unsafe { $($body)* }
+            farreach_dylib::in_call(&stringify!($name), || {
+                // SAFETY: the caller guarantees that the object is live. Its provider installed the
+                // table and left no entry empty.
+                unsafe { $($body)* }
+            })
         }
     };
 }

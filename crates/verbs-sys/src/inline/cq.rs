@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use farreach_dylib::SymbolMissing;
+use farreach_dylib::{SymbolMissing, in_call};
 
 use super::through_context;
 use crate::Ibverbs;
@@ -17,8 +17,10 @@ use crate::bindings::*;
 /// completions. libibverbs has opened the context, and always fills this entry.
 #[inline]
 pub unsafe fn ibv_poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: the queue lives, and libibverbs fills the entry of every context that it opens.
-    unsafe { (*(*cq).context).ops.poll_cq.unwrap_unchecked()(cq, num_entries, wc) }
+    in_call(&"ibv_poll_cq", || {
+        // SAFETY: the queue lives, and libibverbs fills the entry of every context that it opens.
+        unsafe { (*(*cq).context).ops.poll_cq.unwrap_unchecked()(cq, num_entries, wc) }
+    })
 }
 
 /// `ibv_req_notify_cq(3)`: arms the queue for one event on its channel.
@@ -29,8 +31,10 @@ pub unsafe fn ibv_poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) 
 /// always fills this entry.
 #[inline]
 pub unsafe fn ibv_req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
-    // SAFETY: the queue lives, and libibverbs fills the entry of every context that it opens.
-    unsafe { (*(*cq).context).ops.req_notify_cq.unwrap_unchecked()(cq, solicited_only) }
+    in_call(&"ibv_req_notify_cq", || {
+        // SAFETY: the queue lives, and libibverbs fills the entry of every context that it opens.
+        unsafe { (*(*cq).context).ops.req_notify_cq.unwrap_unchecked()(cq, solicited_only) }
+    })
 }
 
 through_context! {

@@ -80,9 +80,11 @@ macro_rules! through_context {
         pub unsafe fn $name($($arg: $ty),*) -> $ret {
             // SAFETY: the caller passes a live object, which leads to an open device context.
             match unsafe { $crate::verbs_get_ctx_op!($context, $op) } {
-                // SAFETY: the entry is the provider's own for this context. The caller guarantees
-                // the rest.
-                Some(op) => unsafe { op($($arg),*) },
+                Some(op) => farreach_dylib::in_call(&stringify!($name), || {
+                    // SAFETY: the entry is the provider's own for this context. The caller
+                    // guarantees the rest.
+                    unsafe { op($($arg),*) }
+                }),
                 None => <$ret as $crate::inline::Unsupported>::unsupported(),
             }
         }
@@ -90,6 +92,9 @@ macro_rules! through_context {
 }
 
 /// Declares data-path functions over the table of an extended object. The entry must not be null.
+///
+/// These calls are not noted for [`InCall`](farreach_dylib::InCall): a request makes several of
+/// them, and each is only a few instructions long.
 macro_rules! through_object {
     (
         safety: $contract:literal;

@@ -2,6 +2,8 @@
 
 use std::ffi::c_int;
 
+use farreach_dylib::in_call;
+
 use crate::bindings::*;
 
 /// `ibv_post_send(3)`: posts a list to the send queue. Returns 0, or an errno with `bad_wr` at the
@@ -14,8 +16,10 @@ use crate::bindings::*;
 /// completions. libibverbs has opened the context, and always fills this entry.
 #[inline]
 pub unsafe fn ibv_post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
-    // SAFETY: the queue pair lives, and libibverbs fills the entry of every context that it opens.
-    unsafe { (*(*qp).context).ops.post_send.unwrap_unchecked()(qp, wr, bad_wr) }
+    in_call(&"ibv_post_send", || {
+        // SAFETY: the queue pair lives, and libibverbs fills the entry of every context that it opens.
+        unsafe { (*(*qp).context).ops.post_send.unwrap_unchecked()(qp, wr, bad_wr) }
+    })
 }
 
 /// `ibv_post_recv(3)`: posts a list to the receive queue. Returns 0, or an errno with `bad_wr` at
@@ -26,8 +30,10 @@ pub unsafe fn ibv_post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut 
 /// As for [`ibv_post_send`].
 #[inline]
 pub unsafe fn ibv_post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
-    // SAFETY: the queue pair lives, and libibverbs fills the entry of every context that it opens.
-    unsafe { (*(*qp).context).ops.post_recv.unwrap_unchecked()(qp, wr, bad_wr) }
+    in_call(&"ibv_post_recv", || {
+        // SAFETY: the queue pair lives, and libibverbs fills the entry of every context that it opens.
+        unsafe { (*(*qp).context).ops.post_recv.unwrap_unchecked()(qp, wr, bad_wr) }
+    })
 }
 
 /// `ibv_post_srq_recv(3)`: posts a list to a shared receive queue.
@@ -41,8 +47,10 @@ pub unsafe fn ibv_post_srq_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the queue lives, and libibverbs fills the entry of every context that it opens.
-    unsafe { (*(*srq).context).ops.post_srq_recv.unwrap_unchecked()(srq, wr, bad_wr) }
+    in_call(&"ibv_post_srq_recv", || {
+        // SAFETY: the queue lives, and libibverbs fills the entry of every context that it opens.
+        unsafe { (*(*srq).context).ops.post_srq_recv.unwrap_unchecked()(srq, wr, bad_wr) }
+    })
 }
 
 /// `ibv_post_wq_recv(3)`: posts a list to a work queue.

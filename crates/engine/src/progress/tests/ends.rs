@@ -97,6 +97,7 @@ impl crate::progress::Wakeup for Waking {
 impl Drive for Waking {
     type Command = ();
     type Wakeup = Self;
+    type Leading = ();
 
     fn wakeup(&self) -> Self {
         Self::default()
@@ -110,6 +111,8 @@ impl Drive for Waking {
     }
 
     fn sleep(&mut self, _until: Instant) {}
+
+    fn lead(&self) {}
 
     fn wakers(&mut self) -> &mut Vec<Waker> {
         &mut self.0

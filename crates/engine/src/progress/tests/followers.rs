@@ -15,6 +15,7 @@ impl crate::progress::Wakeup for Nothing {
 impl Drive for Nothing {
     type Command = u32;
     type Wakeup = Self;
+    type Leading = ();
 
     fn wakeup(&self) -> Self {
         Self::default()
@@ -27,6 +28,8 @@ impl Drive for Nothing {
     }
 
     fn sleep(&mut self, _until: Instant) {}
+
+    fn lead(&self) {}
 
     fn wakers(&mut self) -> &mut Vec<Waker> {
         &mut self.0

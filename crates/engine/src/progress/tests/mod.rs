@@ -65,6 +65,7 @@ impl Log {
 impl Drive for Asker {
     type Command = Command;
     type Wakeup = Wakeup;
+    type Leading = ();
 
     fn wakeup(&self) -> Wakeup {
         self.control.wakeup()
@@ -98,6 +99,8 @@ impl Drive for Asker {
         self.log.sleeps.fetch_add(1, Ordering::Relaxed);
         self.control.sleep(Some(until.saturating_duration_since(Instant::now()))).unwrap();
     }
+
+    fn lead(&self) {}
 
     fn wakers(&mut self) -> &mut Vec<Waker> {
         &mut self.wakers
@@ -142,7 +145,7 @@ impl Rig {
 
 impl Drop for Rig {
     fn drop(&mut self) {
-        self.progress.stop();
+        Arc::clone(&self.progress).stop(PATIENCE);
     }
 }
 

@@ -131,7 +131,7 @@ fn a_waker_can_stop_the_worker_that_runs_it() {
     struct Stop(Arc<LeaderFollowers<Asker>>, AtomicBool);
     impl Wake for Stop {
         fn wake(self: Arc<Self>) {
-            self.0.stop();
+            Arc::clone(&self.0).stop(PATIENCE);
             self.1.store(true, Ordering::Release);
         }
     }
@@ -152,7 +152,7 @@ fn a_waker_can_stop_the_worker_that_runs_it() {
 #[test]
 fn stopping_twice_is_stopping_once() {
     let rig = Rig::with_worker(Progress::Event);
-    rig.progress.stop();
-    rig.progress.stop();
+    Arc::clone(&rig.progress).stop(PATIENCE);
+    Arc::clone(&rig.progress).stop(PATIENCE);
     assert_eq!(rig.wait(&rig.submit(Command::AskPeer)), 0, "whoever waits still drives");
 }
