@@ -10,6 +10,7 @@ use std::io;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use crate::epoch::process_epoch;
 use crate::extents::Extents;
 use crate::mem_file::MemFile;
 
@@ -41,6 +42,8 @@ pub(crate) struct Mapped {
     /// The size of the pages.
     pub(crate) page: usize,
     pub(crate) numa_node: Option<u32>,
+    /// The process that has mapped them.
+    epoch: u64,
     /// The files that hold the pages. `None` for anonymous pages.
     pub(crate) files: Option<Extents>,
 }
@@ -91,7 +94,7 @@ impl Allocation {
             None => map_anonymous(mapped_len, huge)?,
         };
         let files = file.map(|file| Extents::whole(Arc::new(file)));
-        let origin = Origin::Mapped(Mapped { len: mapped_len, page, numa_node, files });
+        let origin = Origin::Mapped(Mapped { len: mapped_len, page, numa_node, epoch: process_epoch(), files });
         let allocation = Self { start, len, origin, notes };
         if let Some(node) = numa_node {
             // Binding comes first: the policy applies when a page is faulted in.
@@ -184,7 +187,11 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        if let Origin::Mapped(Mapped { len: mapped_len, .. }) = self.origin {
+        if let Origin::Mapped(Mapped { len: mapped_len, epoch, .. }) = self.origin {
+            // A forked child has not inherited the pages.
+            if epoch != process_epoch() {
+                return;
+            }
             // munmap of an existing mapping does not fail. If it did, the pages would stay mapped,
             // which is harmless.
             // SAFETY: `map_pages` made this mapping, with this length, for this allocation, and an
