@@ -94,7 +94,8 @@ impl Allocation {
             None => map_anonymous(mapped_len, huge)?,
         };
         let files = file.map(|file| Extents::whole(Arc::new(file)));
-        let origin = Origin::Mapped(Mapped { len: mapped_len, page, numa_node, epoch: process_epoch(), files });
+        let origin =
+            Origin::Mapped(Mapped { len: mapped_len, page, numa_node, epoch: process_epoch(), files });
         let allocation = Self { start, len, origin, notes };
         if let Some(node) = numa_node {
             // Binding comes first: the policy applies when a page is faulted in.

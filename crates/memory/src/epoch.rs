@@ -29,7 +29,7 @@ fn begin(word: &AtomicU64) -> u64 {
     // Process numbers are used again, so the time is part of it.
     let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let time = time.map_or(0, |time| time.subsec_nanos() ^ time.as_secs() as u32);
-    let epoch = u64::from(std::process::id()) << 32 | u64::from(time) | 1;
+    let epoch = (u64::from(std::process::id()) << 32) | u64::from(time) | 1;
     match word.compare_exchange(0, epoch, Ordering::Relaxed, Ordering::Relaxed) {
         Ok(_) => epoch,
         Err(first) => first,

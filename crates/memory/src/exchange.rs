@@ -509,7 +509,7 @@ mod tests {
         let smaps = "1000-3000 rw-s 0 0:1 5 /memfd:farreach\nSize: 8 kB\nVmFlags: rd wr dc\n\
                      3000-5000 rw-s 0 0:1 5 /memfd:farreach\nVmFlags: rd wr lo dc\n\
                      5000-6000 rw-p 0 0:0 0\nVmFlags: rd lo\n";
-        assert_eq!(locked_in(smaps, 0x2000..0x4000), [0x3000..0x4000]);
+        assert_eq!(locked_in(smaps, 0x2000..0x4000), vec![0x3000..0x4000]);
         assert_eq!(locked_in(smaps, 0x4000..0x6000), [0x4000..0x5000, 0x5000..0x6000]);
         assert!(locked_in("", 0..10).is_empty());
     }

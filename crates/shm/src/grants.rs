@@ -24,7 +24,7 @@ pub(crate) struct Key(pub(crate) u64);
 
 impl Key {
     pub(crate) fn new(slot: u16, generation: u64) -> Self {
-        Self(generation << 16 | u64::from(slot))
+        Self((generation << 16) | u64::from(slot))
     }
 
     #[inline(always)]

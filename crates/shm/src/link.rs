@@ -84,8 +84,8 @@ const OF_PROCESS: u64 = 2;
 ///
 /// server.revoke(key);
 /// while memory.keys() > 0 {
-///     client.poll(drop);
-///     server.poll(drop);
+///     client.poll(|_| {});
+///     server.poll(|_| {});
 /// }
 /// assert!(memory.try_into_slice().is_ok());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -135,7 +135,11 @@ struct Completion {
 enum State {
     Up,
     /// It has ended. `is_told` after the event.
-    Down { reason: LinkError, is_told: bool, is_proven: bool },
+    Down {
+        reason: LinkError,
+        is_told: bool,
+        is_proven: bool,
+    },
 }
 
 /// What a meeting has established.
@@ -166,9 +170,8 @@ impl Link {
     pub(crate) fn new(parts: Parts) -> io::Result<Self> {
         let Parts { side, segment, socket, peer_event, own_event, process } = parts;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let add = |fd: BorrowedFd<'_>, data, flags| {
-            epoll::add(&epoll, fd, epoll::EventData::new_u64(data), flags)
-        };
+        let add =
+            |fd: BorrowedFd<'_>, data, flags| epoll::add(&epoll, fd, epoll::EventData::new_u64(data), flags);
         add(own_event.as_fd(), OF_EVENT, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
         add(socket.as_fd(), OF_SOCKET, epoll::EventFlags::IN)?;
         add(process.as_fd(), OF_PROCESS, epoll::EventFlags::IN)?;
@@ -358,13 +361,13 @@ impl Link {
     #[inline]
     fn wake(&self, reasons: u64) -> Result<(), LinkError> {
         if sleep::must_wake(&*self.segment, self.side.other().sleep_at(), reasons) {
-            return self.ring_bell();
+            return self.signal_peer();
         }
         Ok(())
     }
 
     #[cold]
-    fn ring_bell(&self) -> Result<(), LinkError> {
+    fn signal_peer(&self) -> Result<(), LinkError> {
         // The flag belongs to the file, which the peer has open, too.
         let flags = fcntl_getfl(&self.peer_event).map_err(|error| LinkError::call("fcntl", error))?;
         if !flags.contains(OFlags::NONBLOCK) {
@@ -457,7 +460,8 @@ impl Link {
 
     /// An unknown key may be on its way: packets are counted before they are sent.
     fn failed(&self, error: OperationError) -> Advance {
-        let is_awaited = self.segment.load(self.side.other().control_at(), Ordering::Acquire) != self.control_seen;
+        let is_awaited =
+            self.segment.load(self.side.other().control_at(), Ordering::Acquire) != self.control_seen;
         match error {
             OperationError::UnknownKey { .. } if is_awaited => Advance::Waits,
             error => Advance::Done(Err(error)),
@@ -503,7 +507,7 @@ impl Link {
         if std::mem::take(&mut self.is_asleep) {
             sleep::retract(&*self.segment, self.side.sleep_at());
             self.look()?;
-        } else if self.polls.is_multiple_of(POLLS_PER_LOOK) {
+        } else if self.polls.is_multiple_of(POLLS_PER_LOOK) || self.has_peer_stopped() {
             self.look()?;
         } else if self.segment.load(self.side.other().control_at(), Ordering::Acquire) != self.control_seen {
             self.receive()?;
@@ -515,6 +519,12 @@ impl Link {
             self.work(STEP);
         }
         if matches!(self.state, State::Up) { self.take_entries(tell) } else { Ok(()) }
+    }
+
+    /// Returns whether the peer's end of the link has ended. Its socket is closed, or is about to be.
+    fn has_peer_stopped(&self) -> bool {
+        // Acquire pairs with the Release in `go_down`.
+        self.segment.load(self.side.other().stopped_at(), Ordering::Acquire) != 0
     }
 
     fn take_entries(&mut self, tell: &mut impl FnMut(Event<'_>)) -> Result<(), LinkError> {
@@ -601,7 +611,9 @@ impl Link {
             match socket.send(&packet.to_bytes(), fd.as_slice()) {
                 Ok(true) => self.outgoing.pop_front(),
                 Ok(false) => break,
-                Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => return Err(LinkError::PeerClosed),
+                Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => {
+                    return Err(LinkError::PeerClosed);
+                }
                 Err(error) => return Err(LinkError::call("sendmsg", error)),
             };
         }
@@ -719,7 +731,7 @@ impl Link {
         if let Some(socket) = self.socket.take() {
             let _ = epoll::delete(&self.epoll, &socket);
         }
-        let _ = self.ring_bell();
+        let _ = self.signal_peer();
     }
 
     /// In a forked child: returns the buffers, and touches no shared memory.
@@ -735,18 +747,18 @@ impl Link {
 
     /// After the end of the link: ends the grants when the peer has stopped.
     fn look_for_proofs(&mut self) {
-        let State::Down { is_proven, .. } = &mut self.state else { return };
+        let State::Down { is_proven, .. } = self.state else { return };
         // Takes the edge of the eventfd, so that a sleeper sleeps.
         let mut events = [const { std::mem::MaybeUninit::uninit() }; 4];
         let _ = epoll::wait(&self.epoll, &mut events, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
-        if *is_proven {
+        if is_proven {
             return;
         }
         self.polls = self.polls.wrapping_add(1);
-        // Acquire pairs with the Release in `go_down`.
-        let has_stopped = self.segment.load(self.side.other().stopped_at(), Ordering::Acquire) != 0;
-        if has_stopped || self.polls.is_multiple_of(16) && self.process.has_ended() {
-            *is_proven = true;
+        if self.has_peer_stopped() || self.polls.is_multiple_of(16) && self.process.has_ended() {
+            if let State::Down { is_proven, .. } = &mut self.state {
+                *is_proven = true;
+            }
             self.ended_grants.extend(self.grants.all_stopped());
             let _ = epoll::delete(&self.epoll, &self.process);
         }
@@ -780,7 +792,8 @@ fn gather(buffers: &Buffers) -> Vec<u8> {
 
 /// Stores the result of an atomic in its buffer.
 fn store_word(buffers: &Buffers, value: u64) {
-    let Some(buffer) = buffers.as_slice().first().filter(|it| it.len() == 8 && Buffer::is_writable(it)) else {
+    let Some(buffer) = buffers.as_slice().first().filter(|it| it.len() == 8 && Buffer::is_writable(it))
+    else {
         return;
     };
     let bytes = value.to_ne_bytes();

@@ -131,7 +131,8 @@ impl Mapping {
         let start = unsafe { mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, fd, 0) }
             .map_err(|error| call("mmap", error))?;
         let epoch = process_epoch();
-        let start = NonNull::new(start.cast()).expect("the kernel maps nothing at address 0 unless requested");
+        let start =
+            NonNull::new(start.cast()).expect("the kernel maps nothing at address 0 unless requested");
         let mapping = Self { start, len, access, epoch };
         // Before any use: a forked child of an ended peer would go on writing.
         // SAFETY: the range was mapped above. The advice changes no byte.
@@ -233,7 +234,7 @@ mod tests {
 
     #[test]
     fn what_is_no_sealed_memory_is_refused() {
-        let (reader, _writer) = std::io::pipe().unwrap();
+        let (reader, _writer) = io::pipe().unwrap();
         assert!(matches!(refused(&reader, 1), DescriptorError::NotMemory));
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         assert!(matches!(refused(&file, 1), DescriptorError::NotMemory));

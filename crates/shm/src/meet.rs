@@ -158,9 +158,9 @@ impl Listener {
     pub fn bind_in(directory: &Path, patience: Duration) -> Result<Self, MeetError> {
         let path = directory.join(format!("farreach-{}", Hex(&random()?[..8])));
         let name = path.to_str().map(ToOwned::to_owned);
-        let name = name.filter(|name| name.starts_with('/')).ok_or_else(|| MeetError::WrongName {
-            name: path.display().to_string(),
-        })?;
+        let name = name
+            .filter(|name| name.starts_with('/'))
+            .ok_or_else(|| MeetError::WrongName { name: path.display().to_string() })?;
         let address = SocketAddrUnix::new(&path).map_err(|error| MeetError::call("bind", error))?;
         Self::at(&address, name, Some(path), patience)
     }
@@ -269,6 +269,9 @@ impl Listener {
         }
         let index = found.ok_or(MeetError::WrongNonce)?;
         let process = Process::of_peer(socket)?;
+        if received.is_cut {
+            return Err(DescriptorError::Missing.into());
+        }
         let Ok([segment, peer_event]) = <[OwnedFd; 2]>::try_from(received.descriptors) else {
             return Err(DescriptorError::Missing.into());
         };
@@ -340,8 +343,19 @@ enum Stage {
     /// The listener's queue was full.
     Connect(OwnedFd),
     /// The greeting is to be sent, or was sent.
-    Greet { socket: Socket, process: Process, segment: Segment, segment_fd: OwnedFd, own_event: OwnedFd },
-    Await { socket: Socket, process: Process, segment: Segment, own_event: OwnedFd },
+    Greet {
+        socket: Socket,
+        process: Process,
+        segment: Segment,
+        segment_fd: OwnedFd,
+        own_event: OwnedFd,
+    },
+    Await {
+        socket: Socket,
+        process: Process,
+        segment: Segment,
+        own_event: OwnedFd,
+    },
     /// The link was made, or cannot be made.
     Over,
 }

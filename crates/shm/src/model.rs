@@ -51,7 +51,7 @@ fn entries_are_whole_and_in_order() {
         let words = Modelled::new(WORDS);
         let mut producer = Producer::new(words.clone(), AREA);
         let sender = thread::spawn(move || {
-            (1..=3_u8).take_while(|number| producer.push(*number, &[*number; 9]).unwrap()).count()
+            (1..=3_u8).take_while(|number| producer.push(*number, &[*number]).unwrap()).count()
         });
         let mut consumer = Consumer::new(words, AREA);
         let mut seen = 0;
@@ -59,7 +59,7 @@ fn entries_are_whole_and_in_order() {
             let mut bytes = Vec::new();
             while let Some(kind) = consumer.pop(&mut bytes).unwrap() {
                 seen += 1;
-                assert_eq!((kind, &bytes[..]), (seen, &[seen; 9][..]));
+                assert_eq!((kind, &bytes[..]), (seen, &[seen][..]));
                 bytes.clear();
             }
             seen

@@ -154,7 +154,8 @@ impl View<'_> {
                     (cursor.buffer, cursor.in_buffer) = (cursor.buffer + 1, 0);
                     continue;
                 }
-                let len = usize::try_from(target.len - cursor.in_target).unwrap_or(left).min(left).min(budget);
+                let len =
+                    usize::try_from(target.len - cursor.in_target).unwrap_or(left).min(left).min(budget);
                 // SAFETY: `address` has checked that all of the target is within the grant, and the
                 // cursor is within the target. The operation owns its buffers; the cursor is within
                 // this one. A read writes only to buffers that no one can refer to: `Link::post`
@@ -243,7 +244,16 @@ pub(crate) struct Operation {
 
 #[derive(Debug)]
 pub(crate) enum Work {
-    Copy { direction: Direction, targets: Vec<Target>, immediate: Option<u32>, cursor: Cursor, is_copied: bool },
+    Copy {
+        direction: Direction,
+        targets: Vec<Target>,
+        immediate: Option<u32>,
+        cursor: Cursor,
+        is_copied: bool,
+    },
     Send,
-    Change { target: Target, change: Change },
+    Change {
+        target: Target,
+        change: Change,
+    },
 }

@@ -142,13 +142,7 @@ fn socket_option<T: Copy>(socket: BorrowedFd<'_>, option: libc::c_int, mut value
     // SAFETY: the kernel writes at most `len` bytes to the local, and the length. The two callers
     // pass types of which all bit patterns are valid.
     let status = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            option,
-            (&raw mut value).cast(),
-            &raw mut len,
-        )
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, (&raw mut value).cast(), &raw mut len)
     };
     if status == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
 }

@@ -75,11 +75,7 @@ impl RemoteKeys {
     }
 
     /// Adds a key. A descriptor that cannot be mapped makes the key useless, and nothing else.
-    pub(crate) fn add(
-        &mut self,
-        announced: Announced,
-        descriptors: Vec<OwnedFd>,
-    ) -> Result<(), Nonsense> {
+    pub(crate) fn add(&mut self, announced: Announced, descriptors: Vec<OwnedFd>) -> Result<(), Nonsense> {
         let key = Key(announced.key);
         let slot = usize::from(key.slot());
         debug_assert!(slot < GENERATIONS);
@@ -95,12 +91,17 @@ impl RemoteKeys {
         Ok(())
     }
 
-    fn place(&mut self, announced: Announced, mut descriptors: Vec<OwnedFd>) -> Result<Place, DescriptorError> {
+    fn place(
+        &mut self,
+        announced: Announced,
+        mut descriptors: Vec<OwnedFd>,
+    ) -> Result<Place, DescriptorError> {
         let Announced { file_len, offset, len, access, .. } = announced;
         let fd = descriptors.pop().ok_or(DescriptorError::Missing)?;
         let too_short = DescriptorError::TooShort { len: file_len, expected: usize::MAX };
         let end = offset.checked_add(len).filter(|end| *end <= file_len && len > 0);
-        let (Some(_), Ok(file_len), Ok(start)) = (end, usize::try_from(file_len), usize::try_from(offset)) else {
+        let (Some(_), Ok(file_len), Ok(start)) = (end, usize::try_from(file_len), usize::try_from(offset))
+        else {
             return Err(too_short);
         };
         let mapping = self.mapping(&fd, file_len, access)?;

@@ -9,6 +9,7 @@ pub(crate) mod bare;
 mod contest;
 mod load;
 mod report;
+mod shm;
 mod spread;
 
 use std::path::PathBuf;
@@ -29,6 +30,8 @@ pub(crate) enum BenchCommand {
     Paged(PagedArgs),
     /// Send eight bytes back and forth, and measure the latency.
     Ping(PingArgs),
+    /// Compare links within a host with memcpy, a bounced cache line and a bare eventfd.
+    Shm(shm::ShmArgs),
 }
 
 /// Arguments of all benchmarks.
@@ -89,12 +92,12 @@ const PINGS: &str = "50000";
 
 /// Runs a benchmark. Returns an error if a goal was missed.
 pub(crate) fn execute(command: &BenchCommand) -> Result<()> {
-    let rows = match command {
-        BenchCommand::Paged(args) => paged(args)?,
-        BenchCommand::Ping(args) => ping(args)?,
+    let (rows, json) = match command {
+        BenchCommand::Paged(args) => (paged(args)?, &args.common.json),
+        BenchCommand::Ping(args) => (ping(args)?, &args.common.json),
+        BenchCommand::Shm(args) => (shm::measure(args)?, &args.json),
     };
-    let (BenchCommand::Paged(PagedArgs { common, .. }) | BenchCommand::Ping(PingArgs { common })) = command;
-    if let Some(file) = &common.json {
+    if let Some(file) = json {
         report::write_json(file, &rows)?;
     }
     report::judge(&rows)
