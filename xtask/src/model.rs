@@ -39,6 +39,7 @@ const MODELS: &[Models] = &[
         prefixes: &["control::model::", "progress::model::"],
         folders: &["crates/engine/src/control", "crates/engine/src/progress"],
     },
+    Models { package: "farreach-shm", prefixes: &["model::"], folders: &["crates/shm/src"] },
 ];
 
 /// The list of files with which the models held.

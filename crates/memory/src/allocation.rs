@@ -1,10 +1,18 @@
-//! Maps pages and unmaps them. No other module maps memory.
+//! Maps pages and unmaps them. Only `exchange` maps memory, too: other pages at the same address.
+//!
+//! Pages belong to a file without a name, so that another process can map them. If there can be no
+//! such file, they are anonymous.
 
 use std::any::Any;
 use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::io;
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use crate::epoch::process_epoch;
+use crate::extents::Extents;
+use crate::mem_file::MemFile;
 
 /// The huge page size, 2 MiB, that every x86-64 kernel and most aarch64 kernels support.
 const HUGE_PAGE: usize = 2 << 20;
@@ -20,10 +28,24 @@ pub(crate) struct Allocation {
 
 #[derive(Debug)]
 enum Origin {
-    /// Mapped by this module. `mapped_len` is a multiple of the page size.
-    Mapped { mapped_len: usize },
+    /// Mapped by this module.
+    Mapped(Mapped),
     /// Memory of the caller, valid until the owner is dropped.
     Foreign { _owner: Box<dyn Any + Send + Sync> },
+}
+
+/// Pages that this module has mapped.
+#[derive(Debug)]
+pub(crate) struct Mapped {
+    /// A multiple of the page size.
+    pub(crate) len: usize,
+    /// The size of the pages.
+    pub(crate) page: usize,
+    pub(crate) numa_node: Option<u32>,
+    /// The process that has mapped them.
+    epoch: u64,
+    /// The files that hold the pages. `None` for anonymous pages.
+    pub(crate) files: Option<Extents>,
 }
 
 // SAFETY: an allocation holds only an address and a length. Access to the bytes is governed by the
@@ -54,10 +76,27 @@ impl Allocation {
         }
     }
 
-    /// Maps pages of one size, without a fallback.
+    /// Maps pages of one size, without a fallback to others.
     fn map_pages(len: usize, huge: bool, numa_node: Option<u32>) -> Result<Self, AllocateReason> {
-        let (start, mapped_len) = map(len, huge)?;
-        let allocation = Self { start, len, origin: Origin::Mapped { mapped_len }, notes: Vec::new() };
+        let page = if huge { HUGE_PAGE } else { page_size() };
+        let mapped_len = len.checked_next_multiple_of(page).ok_or(AllocateReason::TooLarge)?;
+        let mut notes = Vec::new();
+        // Miri knows no such files.
+        let file = match (!cfg!(miri)).then(|| MemFile::create(mapped_len, huge)).transpose() {
+            Ok(file) => file,
+            Err(error) => {
+                notes.push(format!("anonymous pages, which no other process can map ({error})"));
+                None
+            }
+        };
+        let start = match &file {
+            Some(file) => file.map(0, mapped_len).map_err(|error| not_mapped(error, huge))?,
+            None => map_anonymous(mapped_len, huge)?,
+        };
+        let files = file.map(|file| Extents::whole(Arc::new(file)));
+        let origin =
+            Origin::Mapped(Mapped { len: mapped_len, page, numa_node, epoch: process_epoch(), files });
+        let allocation = Self { start, len, origin, notes };
         if let Some(node) = numa_node {
             // Binding comes first: the policy applies when a page is faulted in.
             bind(start, mapped_len, node).map_err(AllocateReason::Bind)?;
@@ -68,7 +107,8 @@ impl Allocation {
 
     /// Faults every page in.
     fn populate(&self, huge: bool) -> Result<(), AllocateReason> {
-        let Origin::Mapped { mapped_len } = self.origin else { return Ok(()) };
+        let Origin::Mapped(Mapped { len: mapped_len, files, .. }) = &self.origin else { return Ok(()) };
+        let mapped_len = *mapped_len;
         // Under Miri the pages are present already, and the call is not supported.
         if cfg!(miri) {
             return Ok(());
@@ -92,9 +132,14 @@ impl Allocation {
             // huge page is available.
             (Some(libc::EINVAL), true) => Err(AllocateReason::NoHugePages(error)),
             (Some(libc::EINVAL), false) => {
+                if let Some(extent) = files.as_ref().and_then(|files| files.lock().of(0, mapped_len).pop()) {
+                    extent.file.allocate().map_err(AllocateReason::Map)?;
+                }
                 self.touch(mapped_len);
                 Ok(())
             }
+            // The kernel's word for a page of a file that cannot be allocated.
+            (Some(libc::EFAULT), false) => Err(AllocateReason::Map(io::ErrorKind::OutOfMemory.into())),
             _ => Err(AllocateReason::Map(error)),
         }
     }
@@ -128,6 +173,14 @@ impl Allocation {
         self.len
     }
 
+    /// Returns the pages, unless they are memory of the caller.
+    pub(crate) fn mapped(&self) -> Option<&Mapped> {
+        match &self.origin {
+            Origin::Mapped(mapped) => Some(mapped),
+            Origin::Foreign { .. } => None,
+        }
+    }
+
     pub(crate) fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -135,10 +188,15 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        if let Origin::Mapped { mapped_len } = self.origin {
+        if let Origin::Mapped(Mapped { len: mapped_len, epoch, .. }) = self.origin {
+            // A forked child has not inherited the pages.
+            if epoch != process_epoch() {
+                return;
+            }
             // munmap of an existing mapping does not fail. If it did, the pages would stay mapped,
             // which is harmless.
-            // SAFETY: `map` made this mapping, with this length, for this allocation. No usable
+            // SAFETY: `map_pages` made this mapping, with this length, for this allocation, and an
+            // exchange replaces pages of it without changing its bounds. No usable
             // pointer into it is left: `Memory` drops its allocation after the last slice and the
             // last registration, and `map_pages` drops one that nothing else has seen.
             unsafe { libc::munmap(self.start.as_ptr().cast(), mapped_len) };
@@ -146,18 +204,16 @@ impl Drop for Allocation {
     }
 }
 
-/// Maps anonymous pages for at least `len` bytes. Returns their start and the mapped length in
-/// bytes.
-fn map(len: usize, huge: bool) -> Result<(NonNull<u8>, usize), AllocateReason> {
-    let page = if huge { HUGE_PAGE } else { page_size() };
-    let mapped_len = len.checked_next_multiple_of(page).ok_or(AllocateReason::TooLarge)?;
+/// Maps anonymous pages, which a forked child does not inherit. `len` is a multiple of the page
+/// size.
+fn map_anonymous(len: usize, huge: bool) -> Result<NonNull<u8>, AllocateReason> {
     let huge_flags = if huge { libc::MAP_HUGETLB | libc::MAP_HUGE_2MB } else { 0 };
     // SAFETY: a new private mapping at an address chosen by the kernel overlaps nothing that
     // exists.
     let start = unsafe {
         libc::mmap(
             ptr::null_mut(),
-            mapped_len,
+            len,
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | huge_flags,
             -1,
@@ -165,15 +221,23 @@ fn map(len: usize, huge: bool) -> Result<(NonNull<u8>, usize), AllocateReason> {
         )
     };
     if start == libc::MAP_FAILED {
-        let error = io::Error::last_os_error();
-        return Err(if huge { AllocateReason::NoHugePages(error) } else { AllocateReason::Map(error) });
+        return Err(not_mapped(io::Error::last_os_error(), huge));
     }
-    let start = NonNull::new(start.cast()).expect("the kernel maps nothing at address 0 unless requested");
-    Ok((start, mapped_len))
+    if !cfg!(miri) {
+        // An old kernel or a small limit of mappings may refuse. The pages are private, so a child
+        // cannot change them anyway.
+        // SAFETY: the range was mapped above. The advice changes no byte.
+        unsafe { libc::madvise(start, len, libc::MADV_DONTFORK) };
+    }
+    Ok(NonNull::new(start.cast()).expect("the kernel maps nothing at address 0 unless requested"))
+}
+
+fn not_mapped(error: io::Error, huge: bool) -> AllocateReason {
+    if huge { AllocateReason::NoHugePages(error) } else { AllocateReason::Map(error) }
 }
 
 /// Binds a range strictly to one node, by `mbind(2)`.
-fn bind(start: NonNull<u8>, len: usize, node: u32) -> io::Result<()> {
+pub(crate) fn bind(start: NonNull<u8>, len: usize, node: u32) -> io::Result<()> {
     const WORD_BITS: usize = usize::BITS as usize;
     // The largest number of nodes that Linux supports.
     let mut nodes = [0_usize; 1024 / WORD_BITS];
@@ -181,7 +245,7 @@ fn bind(start: NonNull<u8>, len: usize, node: u32) -> io::Result<()> {
     let word = nodes.get_mut(node / WORD_BITS).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     *word |= 1 << (node % WORD_BITS);
     let no_flags: c_int = 0;
-    // SAFETY: `map_pages` has just mapped this range. The kernel reads `maxnode - 1` bits of the
+    // SAFETY: the caller has just mapped this range, and a policy changes no byte. The kernel reads `maxnode - 1` bits of the
     // mask, which is why the argument is one more than the mask has; the mask is a local.
     let status = unsafe {
         libc::syscall(

@@ -64,6 +64,16 @@ impl KeyGuard {
         Self { keys: Arc::clone(keys), offset, len, memory: Some(memory.clone()) }
     }
 
+    /// Returns the allocation, the offset of the range in it, and the length of the range.
+    pub(crate) fn place(&self) -> (&Memory, usize, usize) {
+        (self.memory(), self.offset, self.len)
+    }
+
+    /// Returns whether `guards` are all guards of the same range as this one.
+    pub(crate) fn are_all(&self, guards: &[Self]) -> bool {
+        guards.iter().all(|guard| Arc::ptr_eq(&guard.keys, &self.keys)) && guards.len() == self.keys.count()
+    }
+
     fn memory(&self) -> &Memory {
         self.memory.as_ref().expect("only `end` and `drop` take the memory")
     }

@@ -28,6 +28,13 @@
 //! The pages stay mapped until the last of these is gone. [`Memory`] is a handle on the pages
 //! without a right to the bytes. A library registers it with a device once, for all slices.
 //!
+//! # Another process
+//!
+//! Allocated pages belong to a sealed file without a name (`memfd`), so that another process can map
+//! them ([`KeyGuard::backing`]). Where there can be no such file, the pages are anonymous, and
+//! [`Memory::notes`] has the reason. A forked child inherits no pages of this crate
+//! (`MADV_DONTFORK`): an access there raises SIGSEGV.
+//!
 //! # Limits
 //!
 //! This crate knows no device and no library; libraries attach their [`Registration`] to the pages.
@@ -49,11 +56,16 @@
 //! ```
 
 mod allocation;
+mod backing;
 mod buffer;
 mod buffers;
+mod epoch;
+mod exchange;
 mod exposed;
+mod extents;
 mod key_guard;
 mod lent;
+mod mem_file;
 mod memory;
 mod options;
 mod range;
@@ -62,11 +74,15 @@ mod shared;
 mod slice;
 
 pub use allocation::{AllocateError, AllocateReason, HugePages};
+pub use backing::{Backing, BackingError};
 pub use buffer::Buffer;
 pub use buffers::Buffers;
+pub use epoch::process_epoch;
+pub use exchange::{EXCHANGE_STEP, Exchange, ExchangeError};
 pub use exposed::Exposed;
 pub use key_guard::KeyGuard;
 pub use lent::Lent;
+pub use mem_file::FileAccess;
 pub use memory::{Memory, leaked_bytes};
 pub use options::MemoryOptions;
 pub use registration::{AttachError, AttachReason, DomainId, Registration, Release};

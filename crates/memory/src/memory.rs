@@ -95,6 +95,15 @@ impl Memory {
         }))
     }
 
+    pub(crate) fn allocation(&self) -> &Allocation {
+        &self.0.allocation
+    }
+
+    /// Returns `true` if a domain has registered these pages.
+    pub fn is_registered(&self) -> bool {
+        !self.0.registrations.is_empty()
+    }
+
     /// Returns the address of the first byte. Accessing memory through it is as unsafe as through
     /// any raw pointer: the slices own the right to the bytes.
     #[inline]

@@ -117,6 +117,10 @@ impl Registrations {
         None
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.kept[0].get().is_none()
+    }
+
     pub(crate) fn attach(&self, registration: Registration) -> Result<(), AttachError> {
         // The lock guards no data, so a panic while it was held left nothing inconsistent.
         let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);

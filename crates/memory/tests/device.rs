@@ -98,8 +98,8 @@ fn without_enough_huge_pages_on_a_node_there_is_a_note_or_an_error() {
 fn every_page_is_there_before_the_first_use() {
     let slice = Memory::allocate(4 << 20).unwrap();
     let map = numa_map(&slice);
-    // The kernel may merge neighbouring mappings, so there may be more pages.
-    let anonymous = map.split_whitespace().find_map(|word| word.strip_prefix("anon="));
-    let pages: usize = anonymous.expect("anonymous pages").parse().unwrap();
-    assert!(pages >= 1024, "{map}");
+    // The pages on each node: `N0=512 N1=512`.
+    let on_nodes = map.split_whitespace().filter_map(|word| word.strip_prefix('N')?.split_once('='));
+    let pages: usize = on_nodes.map(|(_, pages)| pages.parse::<usize>().unwrap()).sum();
+    assert_eq!(pages, 1024, "{map}");
 }

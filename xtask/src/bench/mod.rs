@@ -10,6 +10,7 @@ mod contest;
 mod growth;
 mod load;
 mod report;
+mod shm;
 mod spread;
 
 use std::path::PathBuf;
@@ -33,6 +34,8 @@ pub(crate) enum BenchCommand {
     /// Count the instructions of an operation with more and more peers, operations in flight, pages
     /// and grants.
     Growth(growth::GrowthArgs),
+    /// Compare links within a host with memcpy, a bounced cache line and a bare eventfd.
+    Shm(shm::ShmArgs),
 }
 
 /// Arguments of all benchmarks.
@@ -93,12 +96,13 @@ const PINGS: &str = "50000";
 
 /// Runs a benchmark. Returns an error if a goal was missed.
 pub(crate) fn execute(command: &BenchCommand) -> Result<()> {
-    let (rows, common) = match command {
-        BenchCommand::Paged(args) => (paged(args)?, &args.common),
-        BenchCommand::Ping(args) => (ping(args)?, &args.common),
+    let (rows, json) = match command {
+        BenchCommand::Paged(args) => (paged(args)?, &args.common.json),
+        BenchCommand::Ping(args) => (ping(args)?, &args.common.json),
         BenchCommand::Growth(args) => return growth::execute(args),
+        BenchCommand::Shm(args) => (shm::measure(args)?, &args.json),
     };
-    if let Some(file) = &common.json {
+    if let Some(file) = json {
         report::write_json(file, &rows)?;
     }
     report::judge(&rows)

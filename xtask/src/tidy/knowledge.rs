@@ -148,6 +148,7 @@ const MAY_NOT_KNOW: &[MayNotKnow] = &[
     MayNotKnow { krate: "memory", except: None, others: BOTH },
     MayNotKnow { krate: "proto", except: None, others: BOTH },
     MayNotKnow { krate: "rail", except: None, others: BOTH },
+    MayNotKnow { krate: "shm", except: None, others: BOTH_AND_ENGINE },
     MayNotKnow { krate: "sim", except: None, others: BOTH },
     MayNotKnow { krate: "dylib", except: None, others: BOTH },
     MayNotKnow { krate: "doctor", except: None, others: &["farreach"] },
@@ -160,6 +161,15 @@ const MAY_NOT_KNOW: &[MayNotKnow] = &[
 const VERBS: &[&str] = &["farreach-verbs-sys", "farreach-verbs"];
 const FABRIC: &[&str] = &["farreach-fabric-sys", "farreach-fabric"];
 const BOTH: &[&str] = &["farreach-verbs-sys", "farreach-verbs", "farreach-fabric-sys", "farreach-fabric"];
+const BOTH_AND_ENGINE: &[&str] = &[
+    "farreach-verbs-sys",
+    "farreach-verbs",
+    "farreach-fabric-sys",
+    "farreach-fabric",
+    "farreach-proto",
+    "farreach-rail",
+    "farreach",
+];
 
 /// The modules that the protocol may use: none with which it could start a thread, take a lock, run
 /// a waker, open a socket, read a clock or map memory. A new module or crate has to be reviewed

@@ -1,0 +1,516 @@
+//! Replaces the pages of exposed memory by copies of them, at the same address. Whoever has mapped
+//! the old pages can no longer change the memory.
+//!
+//! Invariant: at every time, the range is mapped. A step replaces a mapping atomically.
+
+use std::fs;
+use std::io;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rustix::io::{Errno, pread};
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mlock, mmap, mremap_fixed, munmap};
+
+use crate::allocation::{Mapped, bind};
+use crate::backing::is_whole_pages;
+use crate::extents::Extent;
+use crate::mem_file::MemFile;
+use crate::{KeyGuard, Memory};
+
+/// The bytes that one step exchanges. A step takes about a millisecond.
+pub const EXCHANGE_STEP: usize = 2 << 20;
+
+/// An exchange of the pages of exposed memory, in steps. It is meant for `farreach-shm`.
+///
+/// It proves that no process to which the memory's descriptor was passed can access the memory: such
+/// a process has mapped the old pages. A write that is in the middle of its copy continues there.
+///
+/// What the owner writes to the memory during the exchange may be lost.
+#[derive(Debug)]
+#[must_use = "dropping an exchange leaks the memory"]
+pub struct Exchange {
+    guards: Vec<KeyGuard>,
+    memory: Memory,
+    start: usize,
+    /// A multiple of the page size.
+    len: usize,
+    done: usize,
+    file: Arc<MemFile>,
+    /// The parts of the address range that are locked (`mlock`).
+    locked: Vec<Range<usize>>,
+}
+
+impl Exchange {
+    /// Begins an exchange. `guards` are those of all keys to the memory. An error returns them.
+    ///
+    /// # Safety
+    ///
+    /// Each key that a guard stands for leads to the memory only by the descriptor that
+    /// [`KeyGuard::backing`] returned.
+    pub unsafe fn begin(guards: Vec<KeyGuard>) -> Result<Self, (ExchangeError, Vec<KeyGuard>)> {
+        match prepare(&guards) {
+            Ok((memory, start, len, file)) => {
+                let address = memory.start().as_ptr().addr() + start;
+                let locked = locked_parts(address, len);
+                Ok(Self { guards, memory, start, len, done: 0, file, locked })
+            }
+            Err(error) => Err((error, guards)),
+        }
+    }
+
+    /// Returns the number of bytes that are not exchanged yet.
+    pub fn left(&self) -> usize {
+        self.len - self.done
+    }
+
+    /// Exchanges the next pages, at most [`EXCHANGE_STEP`] bytes. After an error, the memory is as
+    /// it was, and the step can be repeated.
+    pub fn step(&mut self) -> Result<(), ExchangeError> {
+        let len = self.left().min(EXCHANGE_STEP);
+        if len == 0 {
+            return Ok(());
+        }
+        let at = self.start + self.done;
+        let mapped = mapped(&self.memory)?;
+        let files = mapped.files.as_ref().ok_or(ExchangeError::NoFile)?;
+        let old = files.lock().of(at, len);
+        let fresh = Fresh::map(&self.file, self.done, len)?;
+        if let Some(node) = mapped.numa_node {
+            bind(fresh.start, len, node).map_err(|error| ExchangeError::call("mbind", error))?;
+        }
+        for extent in &old {
+            fresh.fill(extent.start - at, extent)?;
+        }
+        // SAFETY: `start` and `len` are within the allocation (`prepare`).
+        let target = unsafe { self.memory.start().add(at) };
+        let place = target.as_ptr().addr();
+        for part in &self.locked {
+            let (from, to) = (part.start.max(place), part.end.min(place + len));
+            if from < to {
+                fresh.lock(from - place, to - from)?;
+            }
+        }
+        fresh.replace(target, &old)?;
+        files.lock().replace(Extent {
+            start: at,
+            len,
+            file: Arc::clone(&self.file),
+            file_offset: self.done as u64,
+        });
+        self.done += len;
+        for extent in &old {
+            // Pages that stay cost memory until the other process ends, and nothing else.
+            let _ = extent.file.punch(extent.file_offset, extent.len);
+        }
+        Ok(())
+    }
+
+    /// Ends the keys if all pages are exchanged. Returns `self` otherwise.
+    pub fn finish(mut self) -> Result<(), Self> {
+        if self.left() > 0 {
+            return Err(self);
+        }
+        for guard in self.guards.drain(..) {
+            // SAFETY: the caller of `begin` guarantees that the key leads only to the file whose
+            // descriptor was passed, and no page of the memory is in that file any more. The new
+            // file was never passed: `backing` refuses the range while it is exchanged.
+            unsafe { guard.end() };
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        if let Some(files) = self.memory.allocation().mapped().and_then(|mapped| mapped.files.as_ref()) {
+            files.lock().end_exchange();
+        }
+    }
+}
+
+fn mapped(memory: &Memory) -> Result<&Mapped, ExchangeError> {
+    memory.allocation().mapped().ok_or(ExchangeError::NoFile)
+}
+
+/// Checks the guards. Marks the range as being exchanged, and creates the file for the new pages.
+fn prepare(guards: &[KeyGuard]) -> Result<(Memory, usize, usize, Arc<MemFile>), ExchangeError> {
+    let first = guards.first().ok_or(ExchangeError::OtherKeys)?;
+    if !first.are_all(guards) {
+        return Err(ExchangeError::OtherKeys);
+    }
+    let (memory, start, len) = first.place();
+    let pages = mapped(memory)?;
+    let files = pages.files.as_ref().ok_or(ExchangeError::NoFile)?;
+    if len == 0 || !is_whole_pages(start, len, memory.len(), pages.page) {
+        return Err(ExchangeError::NoFile);
+    }
+    if memory.is_registered() {
+        return Err(ExchangeError::Registered);
+    }
+    // The last page belongs to the range also where it exceeds the allocation's length.
+    let len = len.next_multiple_of(pages.page);
+    let is_huge = files.lock().of(start, len).iter().any(|extent| extent.file.is_huge());
+    let file = MemFile::create(len, is_huge).map_err(|error| ExchangeError::call("memfd_create", error))?;
+    if !files.lock().begin_exchange(start, len) {
+        return Err(ExchangeError::Busy);
+    }
+    Ok((memory.clone(), start, len, Arc::new(file)))
+}
+
+/// New pages, mapped at an address of their own until they replace others.
+struct Fresh {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+impl Fresh {
+    fn map(file: &MemFile, offset: usize, len: usize) -> Result<Self, ExchangeError> {
+        let start = file.map(offset as u64, len).map_err(|error| ExchangeError::call("mmap", error))?;
+        Ok(Self { start, len })
+    }
+
+    /// Copies an extent to `offset`. The kernel copies, because the other process may be writing.
+    fn fill(&self, offset: usize, extent: &Extent) -> Result<(), ExchangeError> {
+        assert!(offset + extent.len <= self.len);
+        let mut done = 0;
+        while done < extent.len {
+            // SAFETY: the range is within this mapping, of which this is the only pointer: its file
+            // is known to nothing else. `MaybeUninit` bytes need no initialisation.
+            let into = unsafe {
+                std::slice::from_raw_parts_mut(
+                    self.start.as_ptr().add(offset + done).cast::<MaybeUninit<u8>>(),
+                    extent.len - done,
+                )
+            };
+            match pread(extent.file.as_fd(), into, extent.file_offset + done as u64) {
+                Ok((read, _)) if !read.is_empty() => done += read.len(),
+                // The sizes of both files are sealed.
+                Ok(_) => return Err(ExchangeError::call("pread", io::ErrorKind::UnexpectedEof.into())),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(ExchangeError::call("pread", error.into())),
+            }
+        }
+        Ok(())
+    }
+
+    fn lock(&self, offset: usize, len: usize) -> Result<(), ExchangeError> {
+        assert!(offset + len <= self.len);
+        // SAFETY: the range is within this mapping. Locking changes no byte.
+        let locked = unsafe { mlock(self.start.as_ptr().add(offset).cast(), len) };
+        locked.map_err(|error| ExchangeError::call("mlock", error.into()))
+    }
+
+    /// Moves the pages to `target`, in place of what is mapped there. Attributes of the mapping move
+    /// with it, so that a child that is forked at this moment does not inherit it.
+    fn replace(self, target: NonNull<u8>, old: &[Extent]) -> Result<(), ExchangeError> {
+        let (start, len) = (self.start.as_ptr().cast(), self.len);
+        // SAFETY: `target` is a range of the allocation's own mapping, whole pages of one exposed
+        // range, which the exchange's guards keep mapped. No reference to its bytes exists, and
+        // accesses by its owner are atomics, for which the pages change at one moment.
+        let moved = unsafe { mremap_fixed(start, len, len, MremapFlags::MAYMOVE, target.as_ptr().cast()) };
+        match moved {
+            Ok(_) => {
+                std::mem::forget(self);
+                Ok(())
+            }
+            Err(error) => {
+                restore(target, old);
+                Err(ExchangeError::call("mremap", error.into()))
+            }
+        }
+    }
+}
+
+impl Drop for Fresh {
+    fn drop(&mut self) {
+        // SAFETY: `map` made this mapping, and its only pointer is this one: `replace` forgets
+        // `self` when the pages have moved.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Maps the old pages again where a failed `mremap` may have removed them.
+fn restore(target: NonNull<u8>, old: &[Extent]) {
+    let mut at = target.as_ptr();
+    for extent in old {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::FIXED_NOREPLACE;
+        // SAFETY: the flag lets the kernel map nothing over an existing mapping.
+        let mapped =
+            unsafe { mmap(at.cast(), extent.len, access, flags, extent.file.as_fd(), extent.file_offset) };
+        match mapped {
+            // SAFETY: the range was mapped by the line above. The advice changes no byte.
+            Ok(_) => unsafe {
+                let _ = rustix::mm::madvise(at.cast(), extent.len, rustix::mm::Advice::LinuxDontFork);
+            },
+            // The kernel has kept the old mapping.
+            Err(Errno::EXIST) => {}
+            // Another thread could map something else at this address, and the owner of the memory
+            // would write to it.
+            Err(_) => std::process::abort(),
+        }
+        // SAFETY: the extents cover the range from `target` on, without gaps.
+        at = unsafe { at.add(extent.len) };
+    }
+}
+
+/// Returns the locked parts of an address range, as `/proc/self/smaps` reports them. Without that
+/// file, nothing counts as locked.
+fn locked_parts(start: usize, len: usize) -> Vec<Range<usize>> {
+    let smaps = fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+    locked_in(&smaps, start..start + len)
+}
+
+fn locked_in(smaps: &str, range: Range<usize>) -> Vec<Range<usize>> {
+    let number = |text| usize::from_str_radix(text, 16).ok();
+    let (mut locked, mut current) = (Vec::new(), 0..0);
+    for line in smaps.lines() {
+        let first = line.split_ascii_whitespace().next().unwrap_or_default();
+        if let Some((from, to)) = first.split_once('-').and_then(|(a, b)| Some((number(a)?, number(b)?))) {
+            current = from..to;
+        } else if first == "VmFlags:" && line.split_ascii_whitespace().any(|flag| flag == "lo") {
+            let part = current.start.max(range.start)..current.end.min(range.end);
+            if !part.is_empty() {
+                locked.push(part);
+            }
+        }
+    }
+    locked
+}
+
+/// Pages could not be exchanged.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExchangeError {
+    /// The memory has no file of whole pages, so no descriptor of it was passed.
+    #[error("no other process can have mapped the memory")]
+    NoFile,
+    /// The memory has keys besides those that are to be ended.
+    #[error("the memory has other keys")]
+    OtherKeys,
+    /// A device has registered the old pages.
+    #[error("the memory is registered with a device, which would go on using the old pages")]
+    Registered,
+    /// Another exchange of the same allocation has not ended.
+    #[error("other pages of the allocation are being exchanged")]
+    Busy,
+    /// A system call failed.
+    #[error("{call}: {error}")]
+    Call {
+        /// Its name.
+        call: &'static str,
+        /// Its error.
+        error: io::Error,
+    },
+}
+
+impl ExchangeError {
+    fn call(call: &'static str, error: io::Error) -> Self {
+        Self::Call { call, error }
+    }
+
+    /// Returns an instruction that resolves the error.
+    pub fn fix(&self) -> &'static str {
+        match self {
+            Self::NoFile => "end the key: there is nothing to exchange",
+            Self::OtherKeys => "end the other keys of the memory first",
+            Self::Registered => "end the peer, or wait for it",
+            Self::Busy => "finish the other exchange first",
+            Self::Call { .. } => "free memory, and raise `ulimit -n` and vm.max_map_count",
+        }
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::sync::atomic::{AtomicU8, Ordering};
+
+    use super::*;
+    use crate::{BackingError, DomainId, Exposed, FileAccess, Registration, Release};
+
+    /// A mapping of the memory's file, as another process has it.
+    struct Peer(NonNull<u8>, usize);
+
+    impl Peer {
+        fn map(guard: &KeyGuard) -> Self {
+            // SAFETY: this test is the other process, and keeps to the range.
+            let backing = unsafe { guard.backing(FileAccess::ReadWrite) }.unwrap();
+            let len = backing.len();
+            let access = ProtFlags::READ | ProtFlags::WRITE;
+            // SAFETY: a new mapping overlaps nothing that exists.
+            let start = unsafe {
+                mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, &backing, backing.offset())
+            };
+            Self(NonNull::new(start.unwrap().cast()).unwrap(), len)
+        }
+
+        fn byte(&self, offset: usize) -> &AtomicU8 {
+            assert!(offset < self.1);
+            // SAFETY: the byte is within the mapping, which is never unmapped.
+            unsafe { AtomicU8::from_ptr(self.0.as_ptr().add(offset)) }
+        }
+    }
+
+    fn begin(guards: Vec<KeyGuard>) -> Result<Exchange, (ExchangeError, Vec<KeyGuard>)> {
+        // SAFETY: these keys lead only by the descriptors that `Peer::map` uses.
+        unsafe { Exchange::begin(guards) }
+    }
+
+    fn run(mut exchange: Exchange) {
+        while exchange.left() > 0 {
+            exchange.step().unwrap();
+        }
+        exchange.finish().unwrap();
+    }
+
+    fn flags(exposed: &Exposed) -> Vec<String> {
+        let address = exposed.address().as_ptr().addr();
+        let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut is_it = false;
+        for line in smaps.lines() {
+            let number = |text| usize::from_str_radix(text, 16).ok();
+            let range = line.split(' ').next().and_then(|word| word.split_once('-'));
+            if let Some((from, to)) = range.and_then(|(from, to)| Some((number(from)?, number(to)?))) {
+                is_it = (from..to).contains(&address);
+            } else if let Some(flags) = line.strip_prefix("VmFlags:").filter(|_| is_it) {
+                return flags.split_whitespace().map(ToOwned::to_owned).collect();
+            }
+        }
+        panic!("the memory is not mapped");
+    }
+
+    #[test]
+    fn bytes_stay_and_late_bytes_do_not_appear() {
+        let len = 2 * EXCHANGE_STEP + 4096 + 7;
+        let mut before = Memory::allocate(4096 + len).unwrap();
+        let mut slice = before.split_off(4096);
+        before.fill(1);
+        for (index, byte) in slice.iter_mut().enumerate() {
+            *byte = (index % 251) as u8;
+        }
+        let exposed = slice.expose();
+        let guard = exposed.guard_key();
+        let peer = Peer::map(&guard);
+        peer.byte(5).store(99, Ordering::Relaxed);
+        let mut exchange = begin(vec![guard]).unwrap();
+        exchange.step().unwrap();
+        // In the middle: the first step is out of the peer's reach, the last is not yet.
+        peer.byte(6).store(98, Ordering::Relaxed);
+        peer.byte(len - 1).store(97, Ordering::Relaxed);
+        run(exchange);
+        for offset in [5, 6, 4096, len - 1] {
+            peer.byte(offset).store(100, Ordering::Relaxed);
+        }
+        let slice = exposed.try_into_slice().expect("the key is ended");
+        let expected = |index: usize| match index {
+            5 => 99,
+            _ if index == len - 1 => 97,
+            _ => (index % 251) as u8,
+        };
+        assert!(slice.iter().enumerate().all(|(index, byte)| *byte == expected(index)));
+        assert!(before.iter().all(|byte| *byte == 1), "the page before it");
+        // The old pages were punched before the late bytes.
+        assert_eq!(
+            [4095, 4096, len - 1].map(|offset| peer.byte(offset).load(Ordering::Relaxed)),
+            [0, 100, 100]
+        );
+    }
+
+    #[test]
+    fn the_mapping_keeps_its_attributes() {
+        let exposed = Memory::allocate(EXCHANGE_STEP + 4096).unwrap().expose();
+        // SAFETY: the range is mapped, and locking changes no byte.
+        unsafe { mlock(exposed.address().as_ptr().cast(), exposed.len()) }.unwrap();
+        for round in 0..2 {
+            let told = flags(&exposed);
+            for flag in ["dc", "lo"] {
+                assert!(told.iter().any(|it| it == flag), "{flag} in {told:?}, round {round}");
+            }
+            let guard = exposed.guard_key();
+            run(begin(vec![guard]).unwrap());
+        }
+    }
+
+    #[test]
+    fn memory_can_be_granted_again_when_it_has_been_exchanged() {
+        let mut whole = Memory::allocate(3 * 4096).unwrap();
+        let last = whole.split_off(2 * 4096);
+        let exposed = whole.split_off(4096).expose();
+        let guard = exposed.guard_key();
+        let exchange = begin(vec![guard]).unwrap();
+        let other = last.expose();
+        let busy = other.guard_key();
+        let (error, guards) = begin(vec![busy]).unwrap_err();
+        assert!(matches!(error, ExchangeError::Busy));
+        let fresh = exposed.guard_key();
+        // SAFETY: no descriptor is passed.
+        assert!(matches!(unsafe { fresh.backing(FileAccess::ReadWrite) }, Err(BackingError::Exchanging)));
+        run(exchange);
+        let peer = Peer::map(&fresh);
+        peer.byte(0).store(9, Ordering::Relaxed);
+        assert_eq!(exposed.to_vec()[0], 9);
+        run(begin(vec![fresh]).unwrap());
+        run(begin(guards).unwrap());
+        // Three files now: the parts can be granted, and the whole cannot.
+        let middle = exposed.try_into_slice().unwrap();
+        whole.unsplit(middle).unwrap();
+        whole.unsplit(other.try_into_slice().unwrap()).unwrap();
+        let whole = whole.expose();
+        let guard = whole.guard_key();
+        // SAFETY: no descriptor is passed.
+        let refused = unsafe { guard.backing(FileAccess::ReadWrite) };
+        assert!(matches!(refused, Err(BackingError::Fragmented { files: 3 })), "{refused:?}");
+        run(begin(vec![guard]).unwrap());
+        let guard = whole.guard_key();
+        Peer::map(&guard);
+        // SAFETY: the test's peer does nothing more.
+        unsafe { guard.end() };
+    }
+
+    #[test]
+    fn other_keys_and_registrations_refuse_it() {
+        struct Guard;
+        impl Release for Guard {
+            fn release(self: Box<Self>) -> bool {
+                true
+            }
+        }
+        let exposed = Memory::allocate(4096).unwrap().expose();
+        let (one, other) = (exposed.guard_key(), exposed.guard_key());
+        let (error, mut guards) = begin(vec![one]).unwrap_err();
+        assert!(matches!(error, ExchangeError::OtherKeys) && !error.fix().is_empty());
+        guards.push(other);
+        let registration = Registration::new(DomainId::unique(), 1, Box::new(Guard));
+        // SAFETY: no device knows the key.
+        unsafe { exposed.memory().attach(registration) }.unwrap();
+        let (error, guards) = begin(guards).unwrap_err();
+        assert!(matches!(error, ExchangeError::Registered));
+        for guard in guards {
+            // SAFETY: no key was made.
+            unsafe { guard.end() };
+        }
+        assert!(matches!(begin(Vec::new()), Err((ExchangeError::OtherKeys, _))));
+    }
+
+    #[test]
+    fn an_exchange_that_is_dropped_leaks_the_memory() {
+        let exposed = Memory::allocate(4096).unwrap().expose();
+        let guard = exposed.guard_key();
+        let exchange = begin(vec![guard]).unwrap().finish().unwrap_err();
+        drop(exchange);
+        assert_eq!(exposed.keys(), 1, "nothing was proven");
+    }
+
+    #[test]
+    fn locked_parts_are_read_from_the_kernel() {
+        let smaps = "1000-3000 rw-s 0 0:1 5 /memfd:farreach\nSize: 8 kB\nVmFlags: rd wr dc\n\
+                     3000-5000 rw-s 0 0:1 5 /memfd:farreach\nVmFlags: rd wr lo dc\n\
+                     5000-6000 rw-p 0 0:0 0\nVmFlags: rd lo\n";
+        assert_eq!(locked_in(smaps, 0x2000..0x4000), vec![0x3000..0x4000]);
+        assert_eq!(locked_in(smaps, 0x4000..0x6000), [0x4000..0x5000, 0x5000..0x6000]);
+        assert!(locked_in("", 0..10).is_empty());
+    }
+}

@@ -1,0 +1,486 @@
+//! How two processes meet: a Unix socket, proofs of both sides, and the first descriptors.
+//!
+//! No call blocks. Times are arguments, and the caller decides how long it tries.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
+};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use crate::error::Hex;
+use crate::link::{Link, Parts, is_event, own_event};
+use crate::map::DescriptorError;
+use crate::process::{Process, ProcessError};
+use crate::segment::{Segment, Side};
+use crate::socket::{Receive, Received, Socket};
+use crate::wire::{Nonce, Packet, is_same_nonce};
+
+/// Connections that have not proven themselves. The oldest is closed for a new one.
+const STRANGERS_MAX: usize = 64;
+/// Connections that one poll accepts.
+const ACCEPTS_PER_POLL: usize = 16;
+
+/// Two processes could not meet.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MeetError {
+    /// Nothing listens under this name: it has ended, or is in another network namespace.
+    #[error("nothing listens on {name} here")]
+    NotFound {
+        /// The name.
+        name: String,
+    },
+    /// The name is none that [`Listener::name`] returns.
+    #[error("{name} is not the name of a listener")]
+    WrongName {
+        /// The name.
+        name: String,
+    },
+    /// The process that answers cannot be the peer.
+    #[error("{0}")]
+    Process(#[from] ProcessError),
+    /// The other side does not know the nonce.
+    #[error("the process that answered does not know the nonce")]
+    WrongNonce,
+    /// The other side closed the connection: it does not expect this one.
+    #[error("the peer closed the connection, because it does not expect this one")]
+    Refused,
+    /// The other side sent something that this release never sends.
+    #[error("the peer sent {what}")]
+    Nonsense {
+        /// A description.
+        what: &'static str,
+    },
+    /// A descriptor of the other side cannot be used.
+    #[error("{0}")]
+    Descriptor(#[from] DescriptorError),
+    /// A system call failed.
+    #[error("{call}: {error}")]
+    Call {
+        /// Its name.
+        call: &'static str,
+        /// Its error.
+        error: io::Error,
+    },
+}
+
+impl MeetError {
+    fn call(call: &'static str, error: impl Into<io::Error>) -> Self {
+        Self::Call { call, error: error.into() }
+    }
+
+    /// Returns an instruction that resolves the error.
+    pub fn fix(&self) -> &'static str {
+        match self {
+            Self::NotFound { .. } => {
+                "start both processes in one network namespace, or name a directory that both see"
+            }
+            Self::Process(ProcessError::OtherUser { .. }) => "run both processes as one user",
+            Self::Process(_) => "run both processes where they see each other, or use another rail",
+            Self::Refused | Self::WrongNonce => "exchange names and nonces anew, and connect once",
+            Self::WrongName { .. } | Self::Nonsense { .. } => "run the same release on both sides",
+            Self::Descriptor(error) => error.fix(),
+            Self::Call { .. } => "raise `ulimit -n`, and permit the call",
+        }
+    }
+}
+
+/// A link that a listener waits for.
+#[derive(Debug, Clone, Copy)]
+pub struct Expected {
+    /// A number of the caller.
+    pub id: u64,
+    /// The nonce that the other side sends.
+    pub theirs: Nonce,
+    /// The nonce with which this side answers.
+    pub ours: Nonce,
+}
+
+/// A link that was made.
+#[derive(Debug)]
+pub struct Met {
+    /// The number of the [`Expected`].
+    pub id: u64,
+    /// The link.
+    pub link: Link,
+}
+
+/// Waits for processes that connect.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use farreach_shm::Listener;
+///
+/// let mut listener = Listener::bind(Duration::from_secs(10))?;
+/// assert!(listener.name().starts_with('@'));
+/// assert!(listener.poll(Instant::now())?.is_none());
+/// # Ok::<(), farreach_shm::MeetError>(())
+/// ```
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+    name: String,
+    /// The socket's file, which is removed when the listener is dropped.
+    path: Option<PathBuf>,
+    patience: Duration,
+    expected: Vec<Expected>,
+    strangers: VecDeque<Stranger>,
+    refused: u64,
+}
+
+#[derive(Debug)]
+struct Stranger {
+    socket: Socket,
+    since: Instant,
+}
+
+impl Listener {
+    /// Listens on an abstract name, which is random, and disappears with the listener. Processes of
+    /// the same network namespace can connect. A connection that has not proven itself within
+    /// `patience` is closed.
+    pub fn bind(patience: Duration) -> Result<Self, MeetError> {
+        let name = format!("farreach-{}", Hex(&random()?));
+        let address = SocketAddrUnix::new_abstract_name(name.as_bytes())
+            .map_err(|error| MeetError::call("bind", error))?;
+        Self::at(&address, format!("@{name}"), None, patience)
+    }
+
+    /// Listens on a socket file with a random name in a directory, for processes of several network
+    /// namespaces that share the directory.
+    pub fn bind_in(directory: &Path, patience: Duration) -> Result<Self, MeetError> {
+        let path = directory.join(format!("farreach-{}", Hex(&random()?[..8])));
+        let name = path.to_str().map(ToOwned::to_owned);
+        let name = name
+            .filter(|name| name.starts_with('/'))
+            .ok_or_else(|| MeetError::WrongName { name: path.display().to_string() })?;
+        let address = SocketAddrUnix::new(&path).map_err(|error| MeetError::call("bind", error))?;
+        Self::at(&address, name, Some(path), patience)
+    }
+
+    fn at(
+        address: &SocketAddrUnix,
+        name: String,
+        path: Option<PathBuf>,
+        patience: Duration,
+    ) -> Result<Self, MeetError> {
+        let socket = open()?;
+        bind(&socket, address).map_err(|error| MeetError::call("bind", error))?;
+        let listener = Self {
+            socket,
+            name,
+            path,
+            patience,
+            expected: Vec::new(),
+            strangers: VecDeque::new(),
+            refused: 0,
+        };
+        listen(&listener.socket, 128).map_err(|error| MeetError::call("listen", error))?;
+        Ok(listener)
+    }
+
+    /// Returns the name for [`Connecting::new`].
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Waits for one more link. Each nonce is valid once.
+    pub fn expect(&mut self, expected: Expected) {
+        self.expected.push(expected);
+    }
+
+    /// Does not wait for a link any more.
+    pub fn forget(&mut self, id: u64) {
+        self.expected.retain(|expected| expected.id != id);
+    }
+
+    /// Returns the number of connections that were closed, because they did not prove themselves.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Returns the number of connections that have not proven themselves yet.
+    pub fn strangers(&self) -> usize {
+        self.strangers.len()
+    }
+
+    /// Accepts connections. Returns a link that was made, if there is one; there may be more.
+    pub fn poll(&mut self, now: Instant) -> Result<Option<Met>, MeetError> {
+        for _ in 0..ACCEPTS_PER_POLL {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let socket = match accept_with(&self.socket, flags) {
+                Ok(socket) => Socket::new(socket),
+                Err(Errno::AGAIN) => break,
+                // It has given up already.
+                Err(Errno::CONNABORTED | Errno::INTR) => continue,
+                Err(error @ (Errno::MFILE | Errno::NFILE)) => {
+                    // Its place is worth more than one of those who say nothing.
+                    if self.strangers.pop_front().is_none() {
+                        return Err(MeetError::call("accept", error));
+                    }
+                    self.refused += 1;
+                    continue;
+                }
+                Err(error) => return Err(MeetError::call("accept", error)),
+            };
+            // One that is expected has sent its proof already, so those who say nothing do not
+            // displace it.
+            match self.meet(&socket) {
+                Ok(Some(accepted)) => return accepted.link(socket).map(Some),
+                Ok(None) => self.strangers.push_back(Stranger { socket, since: now }),
+                Err(_) => self.refused += 1,
+            }
+            if self.strangers.len() > STRANGERS_MAX {
+                self.strangers.pop_front();
+                self.refused += 1;
+            }
+        }
+        for _ in 0..self.strangers.len() {
+            let Some(stranger) = self.strangers.pop_front() else { break };
+            match self.meet(&stranger.socket) {
+                Ok(Some(accepted)) => return accepted.link(stranger.socket).map(Some),
+                Ok(None) if now.saturating_duration_since(stranger.since) < self.patience => {
+                    self.strangers.push_back(stranger);
+                }
+                _ => self.refused += 1,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Looks for the proof of a connection. `None`: it has sent nothing yet.
+    fn meet(&mut self, socket: &Socket) -> Result<Option<Accepted>, MeetError> {
+        let Some((packet, received)) = receive(socket)? else { return Ok(None) };
+        let Packet::Hello(nonce) = packet else {
+            return Err(MeetError::Nonsense { what: "no greeting" });
+        };
+        let mut found = None;
+        for (index, expected) in self.expected.iter().enumerate() {
+            if is_same_nonce(&expected.theirs, &nonce) {
+                found = Some(index);
+            }
+        }
+        let index = found.ok_or(MeetError::WrongNonce)?;
+        let process = Process::of_peer(socket)?;
+        if received.is_cut {
+            return Err(DescriptorError::Missing.into());
+        }
+        let Ok([segment, peer_event]) = <[OwnedFd; 2]>::try_from(received.descriptors) else {
+            return Err(DescriptorError::Missing.into());
+        };
+        let segment = Segment::map(segment.as_fd())?;
+        if !is_event(&peer_event) {
+            return Err(MeetError::Nonsense { what: "a descriptor that is no eventfd" });
+        }
+        let own_event = own_event().map_err(|error| MeetError::call("eventfd", error))?;
+        let Expected { id, ours, .. } = self.expected[index];
+        match socket.send(&Packet::Welcome(ours).to_bytes(), &[own_event.as_fd()]) {
+            Ok(true) => {}
+            Ok(false) => return Err(MeetError::call("sendmsg", Errno::NOBUFS)),
+            Err(error) => return Err(MeetError::call("sendmsg", error)),
+        }
+        // Valid once.
+        self.expected.swap_remove(index);
+        Ok(Some(Accepted { id, segment, peer_event, own_event, process }))
+    }
+}
+
+/// A connection that has proven itself.
+struct Accepted {
+    id: u64,
+    segment: Segment,
+    peer_event: OwnedFd,
+    own_event: OwnedFd,
+    process: Process,
+}
+
+impl Accepted {
+    fn link(self, socket: Socket) -> Result<Met, MeetError> {
+        let Self { id, segment, peer_event, own_event, process } = self;
+        let parts = Parts { side: Side::Acceptor, segment, socket, peer_event, own_event, process };
+        let link = Link::new(parts).map_err(|error| MeetError::call("epoll_ctl", error))?;
+        Ok(Met { id, link })
+    }
+}
+
+impl AsFd for Listener {
+    /// Returns a descriptor that becomes readable when a process connects. Connections that have not
+    /// proven themselves need a poll of their own, some milliseconds later.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// A connection that is being made.
+///
+/// See [`Link`] for an example.
+#[derive(Debug)]
+pub struct Connecting {
+    name: String,
+    address: SocketAddrUnix,
+    ours: Nonce,
+    theirs: Nonce,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// The listener's queue was full.
+    Connect(OwnedFd),
+    /// The greeting is to be sent, or was sent.
+    Greet {
+        socket: Socket,
+        process: Process,
+        segment: Segment,
+        segment_fd: OwnedFd,
+        own_event: OwnedFd,
+    },
+    Await {
+        socket: Socket,
+        process: Process,
+        segment: Segment,
+        own_event: OwnedFd,
+    },
+    /// The link was made, or cannot be made.
+    Over,
+}
+
+impl Connecting {
+    /// Begins to connect. `ours` proves this side; `theirs` is expected in the answer.
+    pub fn new(name: &str, ours: Nonce, theirs: Nonce) -> Result<Self, MeetError> {
+        let wrong = || MeetError::WrongName { name: name.to_owned() };
+        let address = match name.strip_prefix('@') {
+            Some(hidden) => SocketAddrUnix::new_abstract_name(hidden.as_bytes()),
+            None if name.starts_with('/') => SocketAddrUnix::new(name),
+            None => return Err(wrong()),
+        };
+        let address = address.map_err(|_| wrong())?;
+        let stage = Stage::Connect(open()?);
+        Ok(Self { name: name.to_owned(), address, ours, theirs, stage })
+    }
+
+    /// Returns a descriptor that becomes readable when the answer is there, unless it is over.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match &self.stage {
+            Stage::Connect(socket) => Some(socket.as_fd()),
+            Stage::Greet { socket, .. } | Stage::Await { socket, .. } => Some(socket.as_fd()),
+            Stage::Over => None,
+        }
+    }
+
+    /// Continues. Returns the link when it is made, once. After an error it is over.
+    pub fn poll(&mut self) -> Result<Option<Link>, MeetError> {
+        loop {
+            match std::mem::replace(&mut self.stage, Stage::Over) {
+                Stage::Connect(socket) => match connect(&socket, &self.address) {
+                    Ok(()) => self.stage = greet(socket)?,
+                    Err(Errno::AGAIN | Errno::INTR) => {
+                        self.stage = Stage::Connect(socket);
+                        return Ok(None);
+                    }
+                    Err(Errno::CONNREFUSED | Errno::NOENT) => {
+                        return Err(MeetError::NotFound { name: self.name.clone() });
+                    }
+                    Err(error) => return Err(MeetError::call("connect", error)),
+                },
+                Stage::Greet { socket, process, segment, segment_fd, own_event } => {
+                    let descriptors = [segment_fd.as_fd(), own_event.as_fd()];
+                    match socket.send(&Packet::Hello(self.ours).to_bytes(), &descriptors) {
+                        Ok(true) => self.stage = Stage::Await { socket, process, segment, own_event },
+                        Ok(false) => {
+                            self.stage = Stage::Greet { socket, process, segment, segment_fd, own_event };
+                            return Ok(None);
+                        }
+                        Err(Errno::PIPE | Errno::CONNRESET) => return Err(MeetError::Refused),
+                        Err(error) => return Err(MeetError::call("sendmsg", error)),
+                    }
+                }
+                Stage::Await { socket, process, segment, own_event } => {
+                    let Some((packet, received)) = receive(&socket)? else {
+                        self.stage = Stage::Await { socket, process, segment, own_event };
+                        return Ok(None);
+                    };
+                    return welcomed(&self.theirs, packet, received, socket, process, segment, own_event)
+                        .map(Some);
+                }
+                Stage::Over => return Ok(None),
+            }
+        }
+    }
+}
+
+fn greet(socket: OwnedFd) -> Result<Stage, MeetError> {
+    let socket = Socket::new(socket);
+    // Before anything is sent: the name could have been taken by another user.
+    let process = Process::of_peer(&socket)?;
+    let (segment, segment_fd) = Segment::create().map_err(|error| MeetError::call("memfd_create", error))?;
+    let own_event = own_event().map_err(|error| MeetError::call("eventfd", error))?;
+    Ok(Stage::Greet { socket, process, segment, segment_fd, own_event })
+}
+
+fn welcomed(
+    theirs: &Nonce,
+    packet: Packet,
+    received: Received,
+    socket: Socket,
+    process: Process,
+    segment: Segment,
+    own_event: OwnedFd,
+) -> Result<Link, MeetError> {
+    match packet {
+        Packet::Welcome(nonce) if is_same_nonce(&nonce, theirs) => {}
+        Packet::Welcome(_) => return Err(MeetError::WrongNonce),
+        _ => return Err(MeetError::Nonsense { what: "no answer to a greeting" }),
+    }
+    let Ok([peer_event]) = <[OwnedFd; 1]>::try_from(received.descriptors) else {
+        return Err(DescriptorError::Missing.into());
+    };
+    if !is_event(&peer_event) {
+        return Err(MeetError::Nonsense { what: "a descriptor that is no eventfd" });
+    }
+    let parts = Parts { side: Side::Connector, segment, socket, peer_event, own_event, process };
+    Link::new(parts).map_err(|error| MeetError::call("epoll_ctl", error))
+}
+
+fn receive(socket: &Socket) -> Result<Option<(Packet, Received)>, MeetError> {
+    match socket.receive().map_err(|error| MeetError::call("recvmsg", error))? {
+        Receive::Packet(received) => {
+            let packet = Packet::from_bytes(&received.bytes);
+            let packet = packet.ok_or(MeetError::Nonsense { what: "a packet of no kind" })?;
+            Ok(Some((packet, received)))
+        }
+        Receive::Nothing => Ok(None),
+        Receive::Closed => Err(MeetError::Refused),
+        Receive::Wrong => Err(MeetError::Nonsense { what: "a packet of another length" }),
+    }
+}
+
+fn open() -> Result<OwnedFd, MeetError> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+        .map_err(|error| MeetError::call("socket", error))
+}
+
+fn random() -> Result<[u8; 16], MeetError> {
+    let mut bytes = [0; 16];
+    let filled = getrandom(&mut bytes, GetRandomFlags::empty());
+    match filled.map_err(|error| MeetError::call("getrandom", error))? {
+        16 => Ok(bytes),
+        _ => Err(MeetError::call("getrandom", io::Error::from(io::ErrorKind::UnexpectedEof))),
+    }
+}

@@ -1,0 +1,259 @@
+//! An operation of this side: copies and atomics on memory of the peer, in steps.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use farreach_memory::Buffers;
+
+use crate::copy::copy;
+use crate::error::OperationError;
+use crate::grants::Key;
+use crate::remote::{Place, RemoteKeys};
+use crate::segment::{Segment, Side};
+use crate::words::Words;
+
+/// The bytes that one step copies, so that one transfer does not delay others for long: some 20 µs.
+pub(crate) const STEP: usize = 256 << 10;
+
+/// A range of granted memory.
+///
+/// ```
+/// use farreach_shm::Target;
+///
+/// let page = Target { key: 7, offset: 4096, len: 4096 };
+/// assert_eq!(page.offset + page.len, 8192);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Target {
+    /// The key, as the peer's [`Link::grant`](crate::Link::grant) has returned it.
+    pub key: u64,
+    /// The offset in the grant, in bytes.
+    pub offset: u64,
+    /// The length in bytes.
+    pub len: u64,
+}
+
+/// A work request.
+#[derive(Debug, Clone, Copy)]
+pub enum Request<'a> {
+    /// Writes the buffers to ranges of the peer's memory, one after the other.
+    Write {
+        /// The ranges: at least one, with as many bytes as the buffers.
+        targets: &'a [Target],
+        /// The immediate that the peer gets when all bytes are there.
+        immediate: Option<u32>,
+    },
+    /// Reads ranges of the peer's memory into the buffers, one after the other.
+    Read {
+        /// The ranges: at least one, with as many bytes as the buffers.
+        targets: &'a [Target],
+    },
+    /// Sends the buffers as a message.
+    Send,
+    /// Adds to a word. Stores the previous value in the buffer of eight bytes.
+    FetchAdd {
+        /// Eight bytes, aligned to eight.
+        target: Target,
+        /// The value to add.
+        add: u64,
+    },
+    /// Replaces a word if it has the expected value. Stores the previous value in the buffer of
+    /// eight bytes.
+    CompareSwap {
+        /// Eight bytes, aligned to eight.
+        target: Target,
+        /// The expected value.
+        expected: u64,
+        /// The new value.
+        desired: u64,
+    },
+}
+
+/// The direction of a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// To the peer.
+    Write,
+    /// From the peer.
+    Read,
+}
+
+/// A change of a word.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Change {
+    Add(u64),
+    Swap { expected: u64, desired: u64 },
+}
+
+/// How far a copy is.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Cursor {
+    target: usize,
+    in_target: u64,
+    buffer: usize,
+    in_buffer: usize,
+}
+
+/// The result of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    Done,
+    More,
+}
+
+/// What operations look at: the keys of the peer, and their generations.
+#[derive(Debug)]
+pub(crate) struct View<'a> {
+    pub(crate) keys: &'a RemoteKeys,
+    pub(crate) segment: &'a Segment,
+    pub(crate) peer: Side,
+}
+
+impl View<'_> {
+    /// Copies at most `budget` bytes.
+    #[inline]
+    pub(crate) fn copy(
+        &self,
+        direction: Direction,
+        targets: &[Target],
+        buffers: &Buffers,
+        cursor: &mut Cursor,
+        budget: usize,
+    ) -> Result<Step, OperationError> {
+        let first = cursor.target;
+        let step = self.copy_some(direction, targets, buffers, cursor, budget)?;
+        let last = cursor.target.min(targets.len() - 1);
+        // Between the copy and the look at the generations: see `OwnGrants::raise`.
+        self.segment.fence();
+        self.check_generations(&targets[first..=last])?;
+        Ok(step)
+    }
+
+    fn copy_some(
+        &self,
+        direction: Direction,
+        targets: &[Target],
+        buffers: &Buffers,
+        cursor: &mut Cursor,
+        mut budget: usize,
+    ) -> Result<Step, OperationError> {
+        let buffers = buffers.as_slice();
+        while let Some(target) = targets.get(cursor.target) {
+            let place = self.place(target.key)?;
+            if direction == Direction::Write {
+                place.check_writable()?;
+            }
+            let remote = place.address(target.offset, target.len)?;
+            while cursor.in_target < target.len {
+                if budget == 0 {
+                    return Ok(Step::More);
+                }
+                // The lengths are equal (`Link::post`), so a buffer is left.
+                let buffer = &buffers[cursor.buffer];
+                let left = buffer.len() - cursor.in_buffer;
+                if left == 0 {
+                    (cursor.buffer, cursor.in_buffer) = (cursor.buffer + 1, 0);
+                    continue;
+                }
+                let len =
+                    usize::try_from(target.len - cursor.in_target).unwrap_or(left).min(left).min(budget);
+                // SAFETY: `address` has checked that all of the target is within the grant, and the
+                // cursor is within the target. The operation owns its buffers; the cursor is within
+                // this one. A read writes only to buffers that no one can refer to: `Link::post`
+                // has checked that they are writable. The keys are borrowed, so the mapping stays.
+                // Memory of the peer has no references in this process: it is either of another
+                // process, or exposed.
+                unsafe {
+                    let remote = remote.as_ptr().add(cursor.in_target as usize);
+                    let local = buffer.address().as_ptr().add(cursor.in_buffer);
+                    match direction {
+                        Direction::Write => copy(local, remote, len),
+                        Direction::Read => copy(remote, local, len),
+                    }
+                }
+                cursor.in_target += len as u64;
+                cursor.in_buffer += len;
+                budget -= len;
+            }
+            (cursor.target, cursor.in_target) = (cursor.target + 1, 0);
+        }
+        Ok(Step::Done)
+    }
+
+    /// Returns an error if one of the grants was revoked.
+    #[inline]
+    pub(crate) fn check_generations(&self, targets: &[Target]) -> Result<(), OperationError> {
+        let mut checked = None;
+        for target in targets {
+            if checked != Some(target.key) {
+                checked = Some(target.key);
+                if self.generation(target.key) != Key(target.key).generation() {
+                    return Err(OperationError::Revoked);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes a word. Returns its previous value.
+    pub(crate) fn change(&self, target: Target, change: Change) -> Result<u64, OperationError> {
+        let place = self.place(target.key)?;
+        place.check_writable()?;
+        let address = place.address(target.offset, 8)?;
+        if !address.as_ptr().addr().is_multiple_of(8) || target.len != 8 {
+            return Err(OperationError::NotAWord);
+        }
+        self.check_generations(&[target])?;
+        // SAFETY: eight bytes are within the grant, aligned, and mapped for writing while the keys
+        // are borrowed. No reference to them exists in this process, as for copies.
+        let word = unsafe { AtomicU64::from_ptr(address.cast().as_ptr()) };
+        let before = match change {
+            Change::Add(add) => word.fetch_add(add, Ordering::SeqCst),
+            Change::Swap { expected, desired } => {
+                let result = word.compare_exchange(expected, desired, Ordering::SeqCst, Ordering::SeqCst);
+                result.unwrap_or_else(|before| before)
+            }
+        };
+        self.segment.fence();
+        self.check_generations(&[target])?;
+        Ok(before)
+    }
+
+    #[inline]
+    fn place(&self, key: u64) -> Result<&Place, OperationError> {
+        match self.keys.get(Key(key)) {
+            Some(place) => place,
+            // A key that was revoked is forgotten here, and has a higher generation there.
+            None if self.generation(key) > Key(key).generation() => Err(OperationError::Revoked),
+            None => Err(OperationError::UnknownKey { key }),
+        }
+    }
+
+    #[inline]
+    fn generation(&self, key: u64) -> u64 {
+        self.segment.load(self.peer.generation_at(Key(key).slot()), Ordering::Relaxed)
+    }
+}
+
+/// An operation that is queued.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    pub(crate) tag: u64,
+    pub(crate) buffers: Buffers,
+    pub(crate) work: Work,
+}
+
+#[derive(Debug)]
+pub(crate) enum Work {
+    Copy {
+        direction: Direction,
+        targets: Vec<Target>,
+        immediate: Option<u32>,
+        cursor: Cursor,
+        is_copied: bool,
+    },
+    Send,
+    Change {
+        target: Target,
+        change: Change,
+    },
+}

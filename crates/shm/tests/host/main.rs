@@ -1,0 +1,8 @@
+//! Tests of links: within one process, between processes that end and stop, and against peers that
+//! do not keep to the protocol.
+
+mod attacks;
+mod meeting;
+mod operations;
+mod pair;
+mod processes;

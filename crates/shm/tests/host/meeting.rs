@@ -1,0 +1,129 @@
+//! Meetings, and those who must not meet.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use farreach_shm::{Connecting, Expected, Listener, MeetError};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+
+use crate::pair::{OURS, THEIRS, accept, listener, wait};
+
+/// Connects without a proof.
+fn stranger(listener: &Listener) -> Option<std::os::fd::OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+    let name = listener.name().strip_prefix('@').unwrap();
+    connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()).ok()?;
+    Some(socket)
+}
+
+fn outcome(connecting: &mut Connecting, listener: &mut Listener) -> MeetError {
+    wait("an error", || {
+        assert!(listener.poll(Instant::now()).unwrap().is_none());
+        connecting.poll().err()
+    })
+}
+
+#[test]
+fn those_who_say_nothing_displace_nobody_and_are_closed_in_time() {
+    let mut listener = Listener::bind(Duration::from_secs(5)).unwrap();
+    listener.expect(Expected { id: 5, theirs: THEIRS, ours: OURS });
+    let now = Instant::now();
+    let mut idle = Vec::new();
+    for _ in 0..30 {
+        idle.extend((0..10).filter_map(|_| stranger(&listener)));
+        assert!(listener.poll(now).unwrap().is_none());
+        assert!(listener.strangers() <= 64);
+    }
+    assert!(idle.len() > 200 && listener.strangers() == 64 && listener.refused() > 100);
+    let mut connecting = Connecting::new(listener.name(), THEIRS, OURS).unwrap();
+    wait("a link in the crowd", || {
+        idle.extend(stranger(&listener));
+        assert!(connecting.poll().unwrap().is_none());
+        listener.poll(now).unwrap()
+    });
+    assert!(listener.poll(now + Duration::from_secs(5)).unwrap().is_none());
+    assert_eq!(listener.strangers(), 0);
+}
+
+#[test]
+fn a_wrong_nonce_is_refused_on_both_sides_and_a_right_one_is_valid_once() {
+    let mut listener = listener();
+    let mut connecting = Connecting::new(listener.name(), [9; 32], OURS).unwrap();
+    assert!(matches!(outcome(&mut connecting, &mut listener), MeetError::Refused));
+    // The listener does not know what the other side expects: it finds out itself.
+    let mut connecting = Connecting::new(listener.name(), THEIRS, [9; 32]).unwrap();
+    assert!(connecting.poll().unwrap().is_none());
+    drop(accept(&mut listener));
+    let error = wait("an error", || connecting.poll().err());
+    assert!(matches!(error, MeetError::WrongNonce), "{error}");
+    let mut connecting = Connecting::new(listener.name(), THEIRS, OURS).unwrap();
+    assert!(matches!(outcome(&mut connecting, &mut listener), MeetError::Refused));
+    listener.expect(Expected { id: 6, theirs: THEIRS, ours: OURS });
+    listener.forget(6);
+    let mut connecting = Connecting::new(listener.name(), THEIRS, OURS).unwrap();
+    assert!(matches!(outcome(&mut connecting, &mut listener), MeetError::Refused));
+    assert_eq!(listener.refused(), 3);
+}
+
+#[test]
+fn names_that_lead_nowhere_are_told() {
+    for name in ["", "farreach", "relative/path"] {
+        assert!(matches!(Connecting::new(name, OURS, THEIRS), Err(MeetError::WrongName { .. })), "{name}");
+    }
+    for name in ["@farreach-gone", "/nowhere/farreach-gone"] {
+        let error = Connecting::new(name, OURS, THEIRS).unwrap().poll().unwrap_err();
+        assert!(matches!(error, MeetError::NotFound { .. }) && error.fix().contains("namespace"), "{error}");
+    }
+    let long = format!("/{}", "x".repeat(200));
+    assert!(matches!(Connecting::new(&long, OURS, THEIRS), Err(MeetError::WrongName { .. })));
+}
+
+#[test]
+fn a_socket_file_is_removed_with_its_listener() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut listener = Listener::bind_in(directory.path(), Duration::from_secs(9)).unwrap();
+    listener.expect(Expected { id: 5, theirs: THEIRS, ours: OURS });
+    let mut connecting = Connecting::new(listener.name(), THEIRS, OURS).unwrap();
+    assert!(connecting.poll().unwrap().is_none());
+    accept(&mut listener);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    drop(listener);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+/// Only root can start a process of another user.
+#[test]
+fn a_process_of_another_user_is_refused() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let mut listener = listener();
+    // A copy that the other user may execute.
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let program = directory.path().join("test");
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(directory.path(), open).unwrap();
+    let mut other = Command::new(&program)
+        .args(["--exact", "meeting::role_of_another_user", "--ignored"])
+        .env("FARREACH_SHM_NAME", listener.name())
+        .current_dir("/")
+        .uid(65534)
+        .spawn()
+        .unwrap();
+    let status = wait("its end", || {
+        assert!(listener.poll(Instant::now()).unwrap().is_none());
+        other.try_wait().unwrap()
+    });
+    assert!(status.success());
+}
+
+#[test]
+#[ignore = "a role in another test"]
+fn role_of_another_user() {
+    let name = std::env::var("FARREACH_SHM_NAME").unwrap();
+    let error = Connecting::new(&name, THEIRS, OURS).unwrap().poll().unwrap_err();
+    assert!(matches!(error, MeetError::Process(_)) && error.fix().contains("one user"), "{error}");
+}

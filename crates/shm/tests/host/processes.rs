@@ -1,0 +1,279 @@
+//! Peers that end, stop, continue and fork.
+
+use std::time::Instant;
+
+use farreach_memory::{Exposed, Memory};
+use farreach_shm::{Access, Event, Exchange, Link, LinkError, OperationError, PostError, Request, Target};
+use rustix::process::Signal;
+
+use crate::pair::{Peer, accept, connect_as_peer, listener, message, send, slice, wait};
+
+/// The bytes that a writer writes at once: one step.
+const BLOCK: usize = 256 << 10;
+
+/// Writes blocks with rising numbers until one fails. Sends the number of the last that succeeded,
+/// of the one that failed, and whether it was revoked.
+#[test]
+#[ignore = "a role in another test"]
+fn role_of_a_writer() {
+    let mut link = connect_as_peer();
+    let key = u64::from_le_bytes(message(&mut link).try_into().unwrap());
+    let targets = [Target { key, offset: 0, len: BLOCK as u64 }];
+    let mut source = Memory::allocate(BLOCK).unwrap();
+    let (mut succeeded, mut number) = (0_u8, 0_u8);
+    loop {
+        number = number.wrapping_add(1);
+        source.fill(number);
+        let request = Request::Write { targets: &targets, immediate: None };
+        link.post(9, request, source.into()).map_err(|(error, _)| error).unwrap();
+        let mut completed = None;
+        wait("a completion", || {
+            link.poll(|event| {
+                if let Event::Completed { buffers, outcome, .. } = event {
+                    completed = Some((buffers, outcome));
+                }
+            });
+            completed.is_some().then_some(())
+        });
+        let (buffers, outcome) = completed.unwrap();
+        source = buffers.into_slice().unwrap();
+        match outcome {
+            Ok(()) => succeeded = number,
+            Err(error) => {
+                let is_revoked = matches!(error, OperationError::Revoked);
+                send(&mut link, &[succeeded, number, u8::from(is_revoked)]);
+                message(&mut link);
+                return;
+            }
+        }
+    }
+}
+
+fn start_writer(memory: &Exposed) -> (Peer, Link, u64) {
+    let mut listener = listener();
+    let peer = Peer::start("processes::role_of_a_writer", &listener);
+    let mut link = accept(&mut listener);
+    let key = link.grant(memory, Access::ReadWrite).unwrap();
+    send(&mut link, &key.to_le_bytes());
+    wait("first bytes", || {
+        let mut first = [0];
+        memory.read_at(0, &mut first);
+        (first != [0]).then_some(())
+    });
+    (peer, link, key)
+}
+
+/// A writer is stopped in the middle of a copy. The pages are exchanged, and the memory is used
+/// again. When the writer continues, none of its bytes appear, and its write ends as revoked.
+#[test]
+fn bytes_of_a_writer_that_was_stopped_do_not_appear() {
+    let mut in_the_middle = 0;
+    for round in 0..8 {
+        let memory = Memory::allocate(BLOCK).unwrap().expose();
+        let (peer, mut link, key) = start_writer(&memory);
+        std::thread::sleep(std::time::Duration::from_micros(200 * round));
+        peer.signal(Signal::STOP);
+        link.revoke(key);
+        for _ in 0..50 {
+            link.poll(|_| {});
+        }
+        assert_eq!(memory.keys(), 1, "a stopped process says nothing");
+        let grant = link.take_revoked(key).unwrap();
+        let mut exchange = Exchange::begin(vec![grant]).map_err(|(error, _)| error).unwrap();
+        while exchange.left() > 0 {
+            exchange.step().unwrap();
+        }
+        exchange.finish().unwrap();
+        let mut slice = memory.try_into_slice().expect("the exchange is a proof");
+        let (first, last) = (slice[0], slice[BLOCK - 1]);
+        let is_mixed = first != last;
+        slice.fill(0xaa);
+        peer.signal(Signal::CONT);
+        let told = message(&mut link);
+        let [succeeded, failed, is_revoked] = told[..] else { panic!("{told:?}") };
+        assert!(slice.iter().all(|byte| *byte == 0xaa), "late bytes");
+        assert_eq!(is_revoked, 1, "it failed for another reason");
+        assert_eq!(succeeded.wrapping_add(1), failed);
+        if is_mixed {
+            in_the_middle += 1;
+            // Block `first` was being written over block `last`.
+            assert_eq!((first, last), (failed, succeeded), "a copy that was cut counts as complete");
+        }
+        send(&mut link, b"end");
+        assert!(peer.end().0);
+    }
+    assert!(in_the_middle > 0, "no round stopped the writer in the middle of a copy");
+}
+
+#[test]
+fn the_end_of_a_process_ends_its_grants() {
+    for _ in 0..4 {
+        let memory = Memory::allocate(BLOCK).unwrap().expose();
+        let (peer, mut link, key) = start_writer(&memory);
+        peer.signal(Signal::KILL);
+        let (mut down, mut ended) = (None, None);
+        wait("the proof", || {
+            link.poll(|event| match event {
+                Event::Down(error) => down = Some(error),
+                Event::GrantEnded { key } => ended = Some(key),
+                _ => {}
+            });
+            ended
+        });
+        let expected = matches!(down, Some(LinkError::PeerEnded | LinkError::PeerClosed));
+        assert!(expected && ended == Some(key), "{down:?}");
+        let mut slice = memory.try_into_slice().unwrap();
+        slice.fill(3);
+        assert!(!peer.end().0);
+        assert!(slice.iter().all(|byte| *byte == 3));
+    }
+}
+
+/// The owner of memory is killed while this side writes to it.
+#[test]
+fn the_end_of_an_owner_ends_operations() {
+    let mut listener = listener();
+    let peer = Peer::start("processes::role_of_an_owner", &listener);
+    let mut link = accept(&mut listener);
+    let key = u64::from_le_bytes(message(&mut link).try_into().unwrap());
+    let targets = [Target { key, offset: 0, len: 64 << 20 }];
+    let source = Memory::allocate(64 << 20).unwrap().share();
+    let (mut written, mut outcome) = (0, None);
+    wait("an error", || {
+        let request = Request::Write { targets: &targets, immediate: Some(1) };
+        if link.in_flight() == 0 && link.post(1, request, source.clone().into()).is_err() {
+            return Some(());
+        }
+        link.poll(|event| match event {
+            Event::Completed { outcome: Ok(()), .. } => written += 1,
+            Event::Completed { outcome: Err(error), .. } => outcome = Some(error),
+            _ => {}
+        });
+        if written == 2 {
+            written += 1;
+            peer.signal(Signal::KILL);
+        }
+        outcome.is_some().then_some(())
+    });
+    assert!(matches!(outcome, None | Some(OperationError::Link(_))), "{outcome:?}");
+    peer.end();
+}
+
+#[test]
+#[ignore = "a role in another test"]
+fn role_of_an_owner() {
+    let mut link = connect_as_peer();
+    let memory = Memory::allocate(64 << 20).unwrap().expose();
+    let key = link.grant(&memory, Access::ReadWrite).unwrap();
+    send(&mut link, &key.to_le_bytes());
+    let until = Instant::now() + std::time::Duration::from_secs(60);
+    while Instant::now() < until {
+        link.poll(|_| {});
+    }
+}
+
+/// A child that was forked gets errors, and changes nothing for its parent.
+#[test]
+fn a_forked_child_gets_errors() {
+    let mut listener = listener();
+    let peer = Peer::start("processes::role_of_one_that_forks", &listener);
+    let mut link = accept(&mut listener);
+    assert_eq!(message(&mut link), b"before");
+    assert_eq!(message(&mut link), b"still here");
+    let (is_success, output) = peer.end();
+    assert!(is_success, "{output}");
+}
+
+#[test]
+#[ignore = "a role in another test"]
+fn role_of_one_that_forks() {
+    let mut link = connect_as_peer();
+    let memory = Memory::allocate(4096).unwrap().expose();
+    link.grant(&memory, Access::ReadWrite).unwrap();
+    link.post(1, Request::Send, slice(b"before").into()).unwrap();
+    // SAFETY: the child calls functions that are safe after a fork of a program whose other thread
+    // only waits, and ends by `_exit`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let mut down = 0;
+        link.poll(|event| down += u32::from(matches!(event, Event::Down(LinkError::Forked))));
+        let post = link.post(2, Request::Send, farreach_memory::Buffers::None);
+        let is_refused = matches!(post, Err((PostError::Link(LinkError::Forked), _)));
+        let is_asleep = link.may_sleep();
+        drop(link);
+        drop(memory);
+        // SAFETY: it ends the process.
+        unsafe { libc::_exit(i32::from(!(down == 1 && is_refused && !is_asleep))) };
+    }
+    let mut status = -1;
+    // SAFETY: the kernel writes the status to the local.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child's exit status");
+    send(&mut link, b"still here");
+    std::thread::sleep(std::time::Duration::from_millis(100));
+}
+
+/// Eight processes contend for one word.
+#[test]
+fn sums_of_many_processes_are_right() {
+    const ADDS: u64 = 2000;
+    let memory = Memory::allocate(4096).unwrap().expose();
+    let mut listener = listener();
+    let mut peers = Vec::new();
+    for number in 0..8 {
+        if number > 0 {
+            let again =
+                farreach_shm::Expected { id: number, theirs: crate::pair::THEIRS, ours: crate::pair::OURS };
+            listener.expect(again);
+        }
+        let peer = Peer::start("processes::role_of_one_that_adds", &listener);
+        let mut link = accept(&mut listener);
+        let key = link.grant(&memory, Access::ReadWrite).unwrap();
+        peers.push((peer, link, key));
+    }
+    for (_, link, key) in &mut peers {
+        send(link, &key.to_le_bytes());
+    }
+    for (peer, mut link, _) in peers {
+        assert_eq!(message(&mut link), b"added");
+        drop(link);
+        peer.end();
+    }
+    let sum = |at| memory.atomic_at(at).load(std::sync::atomic::Ordering::SeqCst);
+    assert_eq!((sum(0), sum(8)), (8 * ADDS, 8 * ADDS));
+}
+
+#[test]
+#[ignore = "a role in another test"]
+fn role_of_one_that_adds() {
+    let mut link = connect_as_peer();
+    let key = u64::from_le_bytes(message(&mut link).try_into().unwrap());
+    let mut word = |request| {
+        link.post(1, request, slice(&[0; 8]).into()).map_err(|(error, _)| error).unwrap();
+        let mut before = None;
+        wait("a word", || {
+            link.poll(|event| {
+                if let Event::Completed { buffers, outcome, .. } = event {
+                    outcome.unwrap();
+                    before = Some(u64::from_ne_bytes(buffers.into_slice().unwrap()[..].try_into().unwrap()));
+                }
+            });
+            before
+        })
+    };
+    let (first, second) = (Target { key, offset: 0, len: 8 }, Target { key, offset: 8, len: 8 });
+    let mut expected = 0;
+    for _ in 0..2000 {
+        word(Request::FetchAdd { target: first, add: 1 });
+        loop {
+            let before = word(Request::CompareSwap { target: second, expected, desired: expected + 1 });
+            let is_swapped = before == expected;
+            expected = if is_swapped { before + 1 } else { before };
+            if is_swapped {
+                break;
+            }
+        }
+    }
+    send(&mut link, b"added");
+    // The grants of the other side end with this process.
+}
