@@ -340,7 +340,7 @@ impl Carrier {
             match made {
                 Ok(key) => {
                     granted.keys.push(Some(key.id));
-                    let is_bound = self.rails[rail].properties().keys_are_bound;
+                    let is_bound = rails[rail].properties().keys_are_bound;
                     remote.push((!is_bound).then_some((key.address, key.key)));
                 }
                 Err(error) => {
@@ -362,7 +362,8 @@ impl Carrier {
         let key = key.ok_or_else(|| {
             RailError::new("bind a key", "its grant has ended", "this is a bug in farreach: report it")
         })?;
-        self.rails[rail].bind_key(link, key, grant)
+        let Self { rails, calls, .. } = self;
+        calls.timed(rail, RailCall::BindKey, || rails[rail].bind_key(link, key, grant))
     }
 
     /// Ends the keys of granted memory.

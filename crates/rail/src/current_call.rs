@@ -24,6 +24,8 @@ pub enum RailCall {
     Register,
     /// `Rail::make_key`
     MakeKey,
+    /// `Rail::bind_key`
+    BindKey,
     /// `Rail::end_key`
     EndKey,
     /// `Rail::post`
@@ -35,13 +37,14 @@ pub enum RailCall {
 }
 
 impl RailCall {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::OpenLink,
         Self::Connect,
         Self::CloseLink,
         Self::Reset,
         Self::Register,
         Self::MakeKey,
+        Self::BindKey,
         Self::EndKey,
         Self::Post,
         Self::Poll,
@@ -57,6 +60,7 @@ impl RailCall {
             Self::Reset => "Rail::reset",
             Self::Register => "Rail::register",
             Self::MakeKey => "Rail::make_key",
+            Self::BindKey => "Rail::bind_key",
             Self::EndKey => "Rail::end_key",
             Self::Post => "Rail::post",
             Self::Poll => "Rail::poll",
