@@ -55,7 +55,7 @@ const INTERPRETED: &[Interpreted] = &[
     Interpreted {
         package: "farreach-shm",
         prefixes: &["ring::"],
-        places: &["crates/shm/src/ring.rs", "crates/shm/src/words.rs"],
+        places: &["crates/shm/src/ring.rs", "crates/shm/src/words.rs", "crates/shm/src/segment.rs"],
     },
 ];
 
@@ -192,8 +192,14 @@ mod tests {
                     .join(prefix.trim_end_matches("::").replace("::", "/"))
                     .with_extension("rs");
                 let source = fs::read_to_string(&file).unwrap_or_else(|_| panic!("{}", file.display()));
-                assert!(source.contains("mod tests {") && source.contains("unsafe"), "{}", file.display());
+                assert!(source.contains("mod tests {"), "{}", file.display());
             }
+            // A folder has some, or Miri would have nothing to find.
+            let has_unsafe = |place: &&str| {
+                let place = paths::repository().join(place);
+                place.is_dir() || fs::read_to_string(&place).is_ok_and(|source| source.contains("unsafe"))
+            };
+            assert!(places.iter().any(has_unsafe), "{package}");
         }
     }
 }

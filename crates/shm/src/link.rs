@@ -29,6 +29,9 @@ use crate::words::Words;
 const OPERATIONS_MAX: usize = 256;
 /// Ring entries that one poll takes.
 const ENTRIES_PER_POLL: usize = 32;
+/// Entries that are taken when the peer has ended: as many as a ring holds, however many a hostile
+/// one goes on to write.
+const ENTRIES_MAX: usize = 1 << 16;
 /// Packets that one poll receives. Each is a system call, and may map memory.
 const PACKETS_PER_POLL: usize = 8;
 /// Polls between two looks at the socket and the process of the peer. Each is a system call.
@@ -481,6 +484,10 @@ impl Link {
             self.abandon();
         } else {
             if let Err(error) = self.progress(&mut tell) {
+                // What the peer had written before it ended is delivered.
+                if matches!(error, LinkError::PeerEnded | LinkError::PeerClosed) {
+                    let _ = self.take_entries(ENTRIES_MAX, &mut tell);
+                }
                 self.go_down(error);
             }
             self.look_for_proofs();
@@ -518,7 +525,7 @@ impl Link {
         if !self.operations.is_empty() {
             self.work(STEP);
         }
-        if matches!(self.state, State::Up) { self.take_entries(tell) } else { Ok(()) }
+        if matches!(self.state, State::Up) { self.take_entries(ENTRIES_PER_POLL, tell) } else { Ok(()) }
     }
 
     /// Returns whether the peer's end of the link has ended. Its socket is closed, or is about to be.
@@ -527,9 +534,9 @@ impl Link {
         self.segment.load(self.side.other().stopped_at(), Ordering::Acquire) != 0
     }
 
-    fn take_entries(&mut self, tell: &mut impl FnMut(Event<'_>)) -> Result<(), LinkError> {
+    fn take_entries(&mut self, max: usize, tell: &mut impl FnMut(Event<'_>)) -> Result<(), LinkError> {
         let mut taken = 0;
-        while taken < ENTRIES_PER_POLL {
+        while taken < max {
             self.entry.clear();
             let Some(kind) = self.consumer.pop(&mut self.entry)? else { break };
             taken += 1;

@@ -208,14 +208,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a window does not keep its region",
         file: "crates/verbs/src/qp/bind.rs",
-        guard: "state.bound = Some(Bound { region: Arc::clone(region), remote, owner });",
+        guard: "state.bound = Some(Bound { region: region.clone(), remote, owner });",
         instead: "let _ = (remote, owner); state.bound = None;",
         test: "table::region::a_window_keeps_its_region_until_it_is_bound_elsewhere_or_revoked",
     },
     Mutant {
         name: "a window that is bound anew lets its region go at once",
         file: "crates/verbs/src/mw.rs",
-        guard: "let before = state.bound.as_ref().map(|bound| Arc::clone(&bound.region));",
+        guard: "let before = state.bound.as_ref().map(|bound| bound.region.clone());",
         instead: "let before = None;",
         test: "table::region::a_window_keeps_its_region_until_it_is_bound_elsewhere_or_revoked",
     },
@@ -244,7 +244,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a window does not keep the region of a binding in doubt",
         file: "crates/verbs/src/qp/bind.rs",
-        guard: "state.in_doubt.push(Arc::clone(region));",
+        guard: "state.in_doubt.push(region.clone());",
         instead: "",
         test: "table::region::a_binding_in_doubt_keeps_its_window_and_its_region",
     },

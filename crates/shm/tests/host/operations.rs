@@ -332,3 +332,25 @@ fn links_leave_nothing_behind() {
     assert_eq!(crate::pair::resources(), before);
     assert_eq!(farreach_memory::leaked_bytes(), 0);
 }
+
+#[test]
+fn what_a_peer_has_sent_before_its_end_arrives() {
+    for _ in 0..50 {
+        let (mut server, mut client) = pair();
+        client.post(1, Request::Send, slice(b"last").into()).map_err(|(error, _)| error).unwrap();
+        drop(client);
+        let (mut arrived, mut is_down) = (Vec::new(), false);
+        wait("the end", || {
+            server.poll(|event| match event {
+                Event::Message(bytes) => {
+                    assert!(!is_down, "before the end");
+                    arrived.push(bytes.to_vec());
+                }
+                Event::Down(_) => is_down = true,
+                _ => {}
+            });
+            is_down.then_some(())
+        });
+        assert_eq!(arrived, [b"last".to_vec()]);
+    }
+}

@@ -1,5 +1,7 @@
 //! Two ends of a link, in one process or in two.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -125,16 +127,27 @@ pub(crate) fn connect_as_peer() -> Link {
     wait("a link", || connecting.poll().unwrap())
 }
 
+thread_local! {
+    /// Messages that arrived with another one. A thread waits for messages of one link only.
+    static INBOX: RefCell<VecDeque<Vec<u8>>> = const { RefCell::new(VecDeque::new()) };
+}
+
 /// Waits for a message.
 pub(crate) fn message(link: &mut Link) -> Vec<u8> {
-    let mut message = None;
     wait("a message", || {
+        let message = INBOX.with_borrow_mut(VecDeque::pop_front);
+        if message.is_some() {
+            return message;
+        }
+        let mut down = None;
         link.poll(|event| match event {
-            Event::Message(bytes) => message = Some(bytes.to_vec()),
-            Event::Down(error) => panic!("{error}"),
+            Event::Message(bytes) => INBOX.with_borrow_mut(|inbox| inbox.push_back(bytes.to_vec())),
+            Event::Down(error) => down = Some(error),
             _ => {}
         });
-        message.take()
+        let message = INBOX.with_borrow_mut(VecDeque::pop_front);
+        assert!(message.is_some() || down.is_none(), "{}", down.unwrap());
+        message
     })
 }
 
