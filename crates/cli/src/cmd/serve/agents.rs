@@ -400,7 +400,7 @@ mod tests {
     fn usage_has_a_limit() {
         let usage = |memory, threads| Usage { threads, memory }.excess(1 << 30);
         assert_eq!(usage(1 << 30, THREADS_MAX), None, "at the limit");
-        assert!(usage((1 << 30) + 1, 1).is_some_and(|reason| reason.contains("its order allows 1 GiB")));
+        assert!(usage((1 << 30) + 1, 1).is_some_and(|reason| reason.contains("its order allows 1.00 GiB")));
         assert!(usage(0, THREADS_MAX + 1).is_some_and(|reason| reason.contains("it had 513 threads")));
     }
 
