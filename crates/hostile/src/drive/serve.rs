@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -121,15 +122,29 @@ impl ServeStage {
     fn record_order(&self, words: &[&str]) -> Result<String> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let (address, server) = (listener.local_addr()?.to_string(), self.address);
-        let proxy = std::thread::spawn(move || record(&listener, server));
-        // Its result does not matter: a diagnosis connects more than once, and the proxy does not.
-        let mut client = command(&self.farreach, words);
-        Process::start("farreach", client.arg(address))?.end(CLIENT_LIMIT)?;
-        let bytes = proxy.join().map_err(|_| anyhow::anyhow!("the proxy panicked"))??;
-        let head: &[u8; 4] = bytes.get(ORDER_AT - 4..).and_then(<[u8]>::first_chunk).context("no order")?;
-        let len = u32::from_be_bytes(*head) as usize;
-        let order = bytes.get(ORDER_AT..ORDER_AT + len).context("the order is not whole")?;
-        Ok(String::from_utf8(order.to_vec())?)
+        let (sender, streams) = channel();
+        // It ends with this process at the latest: a client may connect once more.
+        std::thread::spawn(move || {
+            while let Ok(sent) = record(&listener, server) {
+                if sender.send(sent).is_err() {
+                    return;
+                }
+            }
+        });
+        let client = Process::start("farreach", command(&self.farreach, words).arg(address))?;
+        let deadline = Instant::now() + CLIENT_LIMIT;
+        loop {
+            // A client looks first what the server offers, over a connection without an order.
+            let left = deadline.saturating_duration_since(Instant::now());
+            match streams.recv_timeout(left) {
+                Ok(sent) => {
+                    if let Some(order) = order_in(&sent) {
+                        return Ok(order);
+                    }
+                }
+                Err(_) => bail!("farreach {} has sent no order: {}", words[0], client.said()),
+            }
+        }
     }
 
     fn calibrate(&mut self, time: Duration) {
@@ -431,6 +446,12 @@ fn anonymous_mib(pid: u32) -> u64 {
     (of(pid) + host::children(pid).into_iter().map(of).sum::<u64>()) >> 10
 }
 
+/// Returns the order in what a client has sent, if it is whole.
+fn order_in(sent: &[u8]) -> Option<String> {
+    let len = u32::from_be_bytes(*sent.get(ORDER_AT - 4..)?.first_chunk()?) as usize;
+    String::from_utf8(sent.get(ORDER_AT..ORDER_AT + len)?.to_vec()).ok()
+}
+
 /// Forwards one connection. Returns what the client sent.
 fn record(listener: &TcpListener, to: SocketAddr) -> Result<Vec<u8>> {
     let (client, _) = listener.accept()?;
@@ -465,5 +486,13 @@ mod tests {
         assert_eq!(port_of("listening on 127.0.0.1:18520"), Some(18520));
         assert_eq!(port_of("listening on port 18521, every IPv4 address"), Some(18521));
         assert_eq!(port_of("listening"), None);
+    }
+
+    #[test]
+    fn an_order_is_found_behind_the_head() {
+        let sent = [&[7; ORDER_AT - 4][..], &2_u32.to_be_bytes(), b"{}rest"].concat();
+        assert_eq!(order_in(&sent).as_deref(), Some("{}"));
+        assert_eq!(order_in(&sent[..ORDER_AT + 1]), None);
+        assert_eq!(order_in(&sent[..3]), None);
     }
 }
