@@ -149,6 +149,9 @@ pub struct Machine {
     names: Names,
     in_flight: InFlightTable,
     control: VecDeque<Control>,
+    /// Ends of links to create, and the steps until the next one.
+    openings: VecDeque<Opening>,
+    steps_to_opening: u32,
     /// Peers whose `Settle` frames are answered when all control work is done.
     settling: Vec<PeerKey>,
     outputs: VecDeque<Output>,
@@ -182,6 +185,8 @@ impl Machine {
             names: Names::new(seed),
             in_flight: InFlightTable::default(),
             control: VecDeque::new(),
+            openings: VecDeque::new(),
+            steps_to_opening: 0,
             settling: Vec::new(),
             outputs: VecDeque::new(),
             events: VecDeque::new(),
@@ -206,6 +211,7 @@ impl Machine {
     /// Begins a step. The driver polls the rails next.
     pub fn begin_step(&mut self, now: u64) {
         self.now = now;
+        self.steps_to_opening = self.steps_to_opening.saturating_sub(1);
     }
 
     /// Ends the polling of rails. The driver posts next, as far as there is room.
@@ -234,6 +240,10 @@ impl Machine {
 
     /// Returns the time at which the next step is due even if nothing happens before.
     pub fn poll_timeout(&self) -> u64 {
+        // Ends of links wait for nothing but the next steps.
+        if !self.openings.is_empty() {
+            return self.now;
+        }
         self.timers.next_step(&self.tuning, self.now)
     }
 
