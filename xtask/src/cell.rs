@@ -117,6 +117,9 @@ impl Cell {
     }
 }
 
+/// The address of `eth0` in a separate network.
+pub(crate) const ADDRESS: &str = "10.0.0.7";
+
 /// The user and the group.
 const NOBODY: &str = "65534:65534";
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use crate::binaries::all_test_binaries;
-use crate::cell::Cell;
+use crate::cell::{ADDRESS, Cell};
 use crate::paths;
 use crate::process::{command, run};
 use crate::vm::Userland;
@@ -15,7 +15,7 @@ use crate::vm::Userland;
 /// `cargo xtask hostile`
 #[derive(Debug, clap::Args)]
 pub(crate) struct HostileArgs {
-    /// Attack with small counts, with the build of the tests: in less than a minute.
+    /// Attack with small counts, with the build of the tests.
     #[arg(long)]
     short: bool,
 
@@ -26,6 +26,10 @@ pub(crate) struct HostileArgs {
     /// The generation of the libraries.
     #[arg(long, value_enum, default_value = "newest")]
     with: Userland,
+
+    /// Switch off the defences that settings can switch off, to see the bars missed.
+    #[arg(long)]
+    weak: bool,
 
     /// Also write the figures to this file, as JSON.
     #[arg(long, value_name = "FILE")]
@@ -46,7 +50,9 @@ pub(crate) fn execute(args: &HostileArgs) -> Result<()> {
     let (program, farreach, figures) = (program?, farreach?, figures?);
     let mut words = vec![program.as_str(), "drive", "--rail", &args.rail];
     words.extend(["--farreach", &farreach, "--json", &figures]);
+    words.extend(["--outside", ADDRESS]);
     words.extend(args.short.then_some("--short"));
+    words.extend(args.weak.then_some("--weak"));
     words.extend(args.filters.iter().map(String::as_str));
     println!("── with the libraries of {}", root.origin);
     let status = cell.command(paths::repository(), &words).status()?;

@@ -74,8 +74,15 @@ pub(crate) enum Posted {
     Done,
     /// It failed, with this reason.
     Failed(String),
+    /// It was not posted, for this reason.
+    Refused(String),
     /// It has not completed in time.
     Silent,
+}
+
+/// Requests without an answer hold their buffers until their link is closed.
+fn no_buffer() -> Posted {
+    Posted::Refused("every buffer is in flight".to_owned())
 }
 
 /// A rail with one link, and buffers for what is posted to it.
@@ -139,14 +146,14 @@ impl Poster {
 
     /// Writes [`ATTACK_BYTE`]s.
     pub(crate) fn write(&mut self, address: u64, key: u64, immediate: Option<u32>) -> Posted {
-        let Some(slice) = self.writes.pop() else { return Posted::Silent };
+        let Some(slice) = self.writes.pop() else { return no_buffer() };
         let target = RemoteSegment { address, key, len: LEN as u64 };
         self.post(WorkRequest::Write { target, immediate }, slice.into())
     }
 
     /// Reads eight bytes.
     pub(crate) fn read(&mut self, address: u64, key: u64) -> Posted {
-        let Some(slice) = self.writes.pop() else { return Posted::Silent };
+        let Some(slice) = self.writes.pop() else { return no_buffer() };
         let target = RemoteSegment { address, key, len: LEN as u64 };
         let posted = self.post(WorkRequest::Read { target }, slice.into());
         self.writes.iter_mut().for_each(|slice| slice.fill(ATTACK_BYTE));
@@ -155,7 +162,7 @@ impl Poster {
 
     /// Adds to eight bytes.
     pub(crate) fn fetch_add(&mut self, address: u64, key: u64) -> Posted {
-        let Some(slice) = self.writes.pop() else { return Posted::Silent };
+        let Some(slice) = self.writes.pop() else { return no_buffer() };
         let target = RemoteSegment { address, key, len: LEN as u64 };
         let posted = self.post(WorkRequest::FetchAdd { target, add: 1 }, slice.into());
         self.writes.iter_mut().for_each(|slice| slice.fill(ATTACK_BYTE));
@@ -164,7 +171,7 @@ impl Poster {
 
     /// Sends a message with this mark and number.
     pub(crate) fn send(&mut self, mark: u64, number: u64) -> Posted {
-        let Some(mut slice) = self.messages.pop() else { return Posted::Silent };
+        let Some(mut slice) = self.messages.pop() else { return no_buffer() };
         slice[..HEADER].copy_from_slice(&header(mark, number));
         self.post(WorkRequest::Send, slice.into())
     }
@@ -183,8 +190,8 @@ impl Poster {
                 Err((refusal, back)) => {
                     self.keep(back);
                     return match refusal {
-                        Refusal::Full => Posted::Silent,
-                        Refusal::LinkDown(error) | Refusal::Never(error) => Posted::Failed(error.cause),
+                        Refusal::Full => Posted::Refused("the queue is full".to_owned()),
+                        Refusal::LinkDown(error) | Refusal::Never(error) => Posted::Refused(error.cause),
                     };
                 }
             }
@@ -240,6 +247,11 @@ struct Known {
     bound: Vec<BoundKey>,
     counter: Option<(CounterId, Vec<(LinkId, CounterId)>)>,
     held: u64,
+    /// The number of this peer's own messages that the victim holds.
+    confirmed: u64,
+    /// The last grant whose revocation the victim has confirmed.
+    answered: Option<u64>,
+    asked: u64,
 }
 
 /// The id of the only link.
@@ -327,6 +339,8 @@ impl Insider {
                 Some((known, more)) if *known == counter => more.extend(names),
                 _ => self.known.counter = Some((counter, names)),
             },
+            Frame::Held { next } => self.known.confirmed = next,
+            Frame::Revoked { grant } => self.known.answered = Some(grant),
             Frame::Goodbye => bail!("the victim has said goodbye"),
             _ => {}
         }
@@ -346,6 +360,33 @@ impl Insider {
         let names = counter.1.iter().map(|(_, name)| name.to_raw()).collect();
         let (grant, counter) = (grant.grant, counter.0.to_raw());
         Some(Secrets { grant, address, key, counter, names, mark: *mark, end: end.clone() })
+    }
+
+    /// Waits until the victim has handled all frames so far. Returns an error if it has ended the
+    /// connection.
+    pub(crate) fn await_handled(&mut self) -> Result<()> {
+        // A victim confirms at once that it does not use a grant that it does not know.
+        self.known.asked += 1;
+        let grant = u64::MAX - self.known.asked;
+        self.speaker.send(&Frame::Revoke { grant })?;
+        self.await_answer(|known| known.answered == Some(grant))
+    }
+
+    /// Waits until the victim holds so many messages of this peer: it has then handled all that was
+    /// posted to the link before the last of them.
+    pub(crate) fn await_held(&mut self, messages: u64) -> Result<()> {
+        self.await_answer(|known| known.confirmed >= messages)
+    }
+
+    fn await_answer(&mut self, is_there: impl Fn(&Known) -> bool) -> Result<()> {
+        let deadline = Instant::now() + POST_PATIENCE;
+        while !is_there(&self.known) {
+            if Instant::now() >= deadline {
+                bail!("the victim has not answered within {POST_PATIENCE:?}");
+            }
+            self.pump(Duration::from_millis(1))?;
+        }
+        Ok(())
     }
 
     /// Makes the link usable again after a request has failed. Where the victim's end has failed,

@@ -43,6 +43,8 @@ pub(crate) struct Measured {
     pub(crate) p99_max_us: u64,
     /// The share of operations that must end well and in time.
     pub(crate) share_min: f64,
+    /// The operations of a phase with which it can be judged.
+    pub(crate) operations_min: u64,
     /// Clients that connected during the attack.
     pub(crate) newcomers: Vec<Newcomer>,
     /// Whether the attack takes what newcomers need, so that they may be refused.
@@ -53,6 +55,10 @@ pub(crate) struct Measured {
     pub(crate) left: Vec<String>,
     /// What was reached and is another's, and other promises that were broken.
     pub(crate) breaches: Vec<String>,
+    /// Attempts to reach what is another's, how many the line claims, and how many have reached it.
+    pub(crate) attempts: u64,
+    pub(crate) attempts_min: u64,
+    pub(crate) hits: u64,
     /// How the victim crashed or hung, if it did.
     pub(crate) failures: Vec<String>,
     /// How much of a core others used meanwhile.
@@ -82,10 +88,11 @@ pub(crate) fn missed(line: &Measured) -> Vec<String> {
 /// Returns the bars that a line has missed and that depend on time: a busy machine misses them, too.
 fn missed_in_time(line: &Measured) -> Vec<String> {
     let mut missed = Vec::new();
-    if let Some(before) = line.before.as_ref().filter(|before| before.p99_us > line.p99_max_us) {
+    let p99_us = line.limit_us / u64::from(SLOWDOWN_MAX);
+    if line.before.is_some() && p99_us > line.p99_max_us {
         missed.push(format!(
             "not judged, because the machine is too busy: the undisturbed 99th percentile is {}, and must be at most {}",
-            milliseconds(before.p99_us),
+            milliseconds(p99_us),
             milliseconds(line.p99_max_us)
         ));
     }
@@ -107,6 +114,12 @@ fn missed_in_time(line: &Measured) -> Vec<String> {
 pub(crate) fn missed_for_sure(line: &Measured) -> Vec<String> {
     let mut missed = line.failures.clone();
     missed.extend(line.breaches.iter().cloned());
+    if line.hits > 0 && line.breaches.is_empty() {
+        missed.push(format!("{} attempts have reached what is another's", line.hits));
+    }
+    if line.attempts < line.attempts_min {
+        missed.push(format!("only {} of {} attempts were made", line.attempts, line.attempts_min));
+    }
     let Usage { before, peak, after, budget } = line.memory_mib;
     if peak > budget {
         missed.push(format!("memory rose from {before} to {peak} MiB, and the budget is {budget} MiB"));
@@ -126,6 +139,12 @@ pub(crate) fn missed_for_sure(line: &Measured) -> Vec<String> {
 fn missed_service(line: &Measured, phase: &str, summary: &Summary) -> Option<String> {
     if summary.operations == 0 {
         return Some(format!("{phase}: no operation of an honest client ended"));
+    }
+    if summary.operations < line.operations_min {
+        let (operations, min) = (summary.operations, line.operations_min);
+        return Some(format!(
+            "{phase}: not judged, because {operations} operations ended, and {min} are needed"
+        ));
     }
     if summary.share() >= line.share_min {
         return None;
@@ -191,6 +210,25 @@ pub(crate) fn shown(line: &Measured) -> String {
     text
 }
 
+/// Returns the row of a line in Markdown.
+fn in_markdown(line: &Measured) -> String {
+    let service = |summary: &Option<Summary>| {
+        let text = |it: &Summary| {
+            format!("{:.2} % of {}, p99 {}", floored(it.share()), it.operations, milliseconds(it.p99_us))
+        };
+        summary.as_ref().map_or_else(|| "–".to_owned(), text)
+    };
+    let Usage { before, peak, after, .. } = line.memory_mib;
+    let missed = missed(line);
+    let result = if missed.is_empty() { "met".to_owned() } else { format!("missed: {}", missed.join("; ")) };
+    let [early, during, late] = [&line.before, &line.during, &line.after].map(service);
+    let (name, did) = (&line.name, line.did.replace(['|', '\n'], " "));
+    format!(
+        "| `{name}` | {}: {did} | {early} | {during} | {late} | {before}, {peak}, {after} | {result} |",
+        line.attack
+    )
+}
+
 fn row(cells: [&str; 8]) -> String {
     const WIDTHS: [usize; 8] = [16, 26, 26, 26, 12, 14, 12, 0];
     let cells = cells.iter().zip(WIDTHS).map(|(cell, width)| format!("{cell:<width$}"));
@@ -206,6 +244,12 @@ pub(crate) fn conclude(lines: &[Measured]) -> bool {
     } else {
         println!("hostile: {} of {} lines missed a bar: {}", failed.len(), lines.len(), failed.join(", "));
     }
+    let forging = lines.iter().filter(|line| line.attempts_min > 0);
+    let attempts: Vec<String> = forging.map(|line| format!("{} {}", line.name, line.attempts)).collect();
+    if !attempts.is_empty() {
+        let hits: u64 = lines.iter().map(|line| line.hits).sum();
+        println!("attempts to reach what is another's: {}; successful: {hits}", attempts.join(", "));
+    }
     // An empty table shows nothing.
     failed.is_empty() && !lines.is_empty()
 }
@@ -213,6 +257,10 @@ pub(crate) fn conclude(lines: &[Measured]) -> bool {
 /// `hostile judge`
 #[derive(Debug, clap::Args)]
 pub(crate) struct JudgeArgs {
+    /// Print the table in Markdown, for the documentation.
+    #[arg(long)]
+    markdown: bool,
+
     /// The file that `hostile drive --json` has written.
     file: PathBuf,
 }
@@ -222,6 +270,12 @@ pub(crate) fn run(args: &JudgeArgs) -> Result<bool> {
     let text = std::fs::read_to_string(&args.file)
         .with_context(|| format!("cannot read {}", args.file.display()))?;
     let lines: Vec<Measured> = serde_json::from_str(&text)?;
+    if args.markdown {
+        println!("| line | attack | before | during | after | memory in MiB | result |");
+        println!("|---|---|---|---|---|---|---|");
+        lines.iter().for_each(|line| println!("{}", in_markdown(line)));
+        return Ok(conclude(&lines));
+    }
     println!("{}", head());
     for line in &lines {
         println!("{}", shown(line));
@@ -245,7 +299,8 @@ mod tests {
             during: Some(summary(1000, 990)),
             after: Some(summary(1000, 995)),
             limit_us: 5000,
-            p99_max_us: 900,
+            p99_max_us: 1000,
+            operations_min: 1000,
             share_min: SHARE_MIN,
             newcomers: vec![Newcomer::Served { ms: 20 }],
             memory_mib: Usage { before: 10, peak: 70, after: 10 + KEPT_MIB_MAX, budget: 70 },
@@ -295,17 +350,25 @@ mod tests {
     #[test]
     fn a_machine_that_is_too_busy_to_judge_is_no_pass() {
         misses(
-            "not judged, because the machine is too busy: the undisturbed 99th percentile is 0.9 ms",
+            "not judged, because the machine is too busy: the undisturbed 99th percentile is 1.0 ms",
             |line| {
-                line.p99_max_us = 899;
+                line.p99_max_us = 999;
             },
         );
+    }
+
+    #[test]
+    fn too_few_operations_are_no_pass() {
+        misses("during: not judged, because 999 operations ended, and 1000 are needed", |line| {
+            line.during = Some(summary(999, 999));
+        });
     }
 
     #[test]
     fn all_of_a_crowd_must_be_served() {
         misses("during: 99.60 %", |line| {
             (line.before, line.after, line.share_min) = (None, None, 1.0);
+            line.operations_min = 256;
             line.during = Some(summary(256, 255));
         });
     }
@@ -341,6 +404,18 @@ mod tests {
     }
 
     #[test]
+    fn fewer_attempts_than_claimed_and_every_hit_are_told() {
+        misses("only 2499 of 2500 attempts were made", |line| {
+            (line.attempts, line.attempts_min) = (2499, 2500);
+        });
+        misses("1 attempts have reached", |line| {
+            (line.attempts, line.attempts_min, line.hits) = (2500, 2500, 1);
+        });
+        let enough = Measured { attempts: 2500, attempts_min: 2500, ..good() };
+        assert_eq!(missed(&enough), [""; 0]);
+    }
+
+    #[test]
     fn only_what_depends_on_time_is_tried_again() {
         let late = Measured { during: Some(summary(1000, 900)), newcomers: vec![], ..good() };
         assert!(missed_for_sure(&late).is_empty() && !missed(&late).is_empty());
@@ -350,6 +425,20 @@ mod tests {
         assert_eq!((missed_for_sure(&breach).len(), missed(&breach).len()), (1, 2));
         let full = Usage { before: 10, peak: 99, after: 10, budget: 70 };
         assert_eq!(missed_for_sure(&Measured { memory_mib: full, ..late }).len(), 1);
+    }
+
+    #[test]
+    fn a_row_in_markdown_has_its_seven_cells() {
+        let mut line = good();
+        line.did = "a|b".into();
+        let row = in_markdown(&line);
+        assert_eq!(row.matches('|').count(), 8, "{row}");
+        assert!(
+            row.contains("99.00 % of 1000, p99 0.9 ms") && row.ends_with("| 10, 70, 58 | met |"),
+            "{row}"
+        );
+        line.breaches.push("a key".into());
+        assert!(in_markdown(&line).ends_with("| missed: a key |"));
     }
 
     #[test]

@@ -47,6 +47,9 @@ pub(crate) fn hello(name: &str, rails: &[String]) -> Frame {
         heartbeat_ms: 500,
         rails: rails.to_vec(),
         messages: 64,
+        // With none, a victim grants nothing.
+        grants: 16_384,
+        counters: 16_384,
         ..Hello::new(RandomState::new().hash_one(name))
     })
 }

@@ -153,6 +153,8 @@ pub(crate) struct Attacked {
     pub(crate) did: String,
     /// Counts, for programs.
     pub(crate) counts: BTreeMap<String, u64>,
+    /// Attempts to reach what is another's, each over a link or a connection that worked.
+    pub(crate) attempts: u64,
     /// What the attacker itself noticed that must not be: how often, and the first case.
     breaches: BTreeMap<String, (u64, String)>,
 }
@@ -168,6 +170,7 @@ impl Attacked {
         for (what, count) in &other.counts {
             self.count(what, *count);
         }
+        self.attempts += other.attempts;
         for (what, (count, case)) in other.breaches {
             self.breaches.entry(what).or_insert((0, case)).0 += count;
         }
@@ -190,6 +193,11 @@ impl Attacked {
     /// Notes something that must not be, with this case of it.
     pub(crate) fn breach(&mut self, what: &str, case: impl Into<String>) {
         self.breaches.entry(what.to_owned()).or_insert_with(|| (0, case.into())).0 += 1;
+    }
+
+    /// Returns how often something happened that must not be.
+    pub(crate) fn hits(&self) -> u64 {
+        self.breaches.values().map(|(count, _)| count).sum()
     }
 
     /// Returns what must not be, in words.
@@ -223,5 +231,6 @@ mod tests {
         let mut both = attacked.clone();
         both.add(attacked);
         assert_eq!(both.breaches(), ["a forged key was accepted: 0x7, and 3 more"]);
+        assert_eq!(both.hits(), 4);
     }
 }

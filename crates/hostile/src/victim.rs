@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use farreach::{Counter, Engine, ErrorKind, Grant, PageMap, Peer, Rights, Settings, Slice};
+use farreach::{Budgets, Counter, Engine, ErrorKind, Grant, PageMap, Peer, Rights, Settings, Slice};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::executor::{Executor, Spawner};
@@ -32,13 +32,38 @@ pub(crate) struct VictimArgs {
     /// The maximum number of descriptors.
     #[arg(long)]
     descriptors: Option<u64>,
+
+    /// Switch off what settings can switch off.
+    #[arg(long)]
+    weak: bool,
+}
+
+/// Switches off the defences of an engine that settings can switch off.
+fn weakened(settings: Settings) -> Settings {
+    const MANY: u32 = 1 << 30;
+    let budgets = Budgets::new()
+        .peers(MANY)
+        .peers_per_address(MANY)
+        .handshakes(MANY)
+        .handshakes_per_address(MANY)
+        .frames_per_second(MANY)
+        .bytes_per_second(1 << 50)
+        .queued_bytes(1 << 50)
+        .rails(MANY)
+        .grants(MANY)
+        .counters(MANY)
+        .resets(MANY);
+    settings.isolate_peers(false).budgets(budgets)
 }
 
 pub(crate) fn run(args: &VictimArgs) -> Result<()> {
     if let Some(limit) = args.descriptors {
         setrlimit(Resource::Nofile, Rlimit { current: Some(limit), maximum: Some(limit) })?;
     }
-    let settings = Settings::new().name("victim").rails([&args.rail]).peer_timeout(PEER_TIMEOUT);
+    let mut settings = Settings::new().name("victim").rails([&args.rail]).peer_timeout(PEER_TIMEOUT);
+    if args.weak {
+        settings = weakened(settings);
+    }
     let engine = Engine::with(settings).map_err(crate::told)?;
     let address = engine.listen("127.0.0.1:0").map_err(crate::told)?;
     let (executor, spawner) = Executor::new();

@@ -20,24 +20,36 @@ use crate::roles::Attacked;
 /// After so many forged names comes one that is the attacker's own.
 const OWN_EVERY: u64 = 20;
 
+/// An attack ends after so many tries for each forged name, so that a victim that shuts the attacker
+/// out ends it.
+const TRIES_MAX: u64 = 4;
+
 /// A connection that is made again whenever the victim ends it.
 struct Attacker<'a> {
     args: &'a AttackArgs,
     insider: Option<Insider>,
     attacked: Attacked,
+    tries: u64,
 }
 
 impl<'a> Attacker<'a> {
     fn new(args: &'a AttackArgs) -> Self {
-        Self { args, insider: None, attacked: Attacked::default() }
+        Self { args, insider: None, attacked: Attacked::default(), tries: 0 }
+    }
+
+    /// Returns the number of the next try, until enough forged names were used.
+    fn next_try(&mut self) -> Option<u64> {
+        let number = self.tries;
+        self.tries += 1;
+        let is_over = self.attacked.attempts >= self.args.count || number >= TRIES_MAX * self.args.count;
+        (!is_over).then_some(number)
     }
 
     /// Returns the connection, and what the victim has told over it. Returns `None` if the victim
     /// admits the attacker no more, which ends the attack.
     fn insider(&mut self) -> Option<(&mut Insider, Secrets)> {
         if self.insider.as_mut().is_some_and(|insider| insider.pump(Duration::from_micros(1)).is_err()) {
-            self.attacked.count("ended by the victim", 1);
-            self.insider = None;
+            self.lost();
         }
         if self.insider.is_none() {
             match self.args.join() {
@@ -53,6 +65,12 @@ impl<'a> Attacker<'a> {
         Some((insider, own))
     }
 
+    /// Notes that the victim has ended the connection.
+    fn lost(&mut self) {
+        self.attacked.count("ended by the victim", 1);
+        self.insider = None;
+    }
+
     /// Makes the link usable again after a work request that did not complete.
     fn mend(&mut self) {
         self.insider = self.insider.take().and_then(|insider| insider.mend().ok());
@@ -62,6 +80,7 @@ impl<'a> Attacker<'a> {
         let how = match posted {
             Posted::Done => "completed",
             Posted::Failed(_) => "failed",
+            Posted::Refused(_) => "not posted",
             Posted::Silent => "unanswered",
         };
         self.attacked.count(&format!("{what} {how}"), 1);
@@ -72,6 +91,14 @@ impl<'a> Attacker<'a> {
         self.attacked.did = did.trim_end_matches("; ").to_owned();
         self.attacked
     }
+}
+
+/// Forged names that were posted to a link one after the other, and the messages of the attacker's
+/// own behind them: when the victim holds such a message, it has handled all that was posted before.
+#[derive(Debug, Default)]
+struct Row {
+    forged: u64,
+    messages: u64,
 }
 
 /// Returns a forged address and key. None is the attacker's own, at a place where it may write.
@@ -101,29 +128,35 @@ pub(super) fn keys(args: &AttackArgs) -> Result<Attacked> {
 fn keys_of_one(args: &AttackArgs) -> Result<Attacked> {
     let (other, mut rng, end) = (args.secrets()?, args.rng(), args.end());
     let mut attacker = Attacker::new(args);
-    for number in 0..args.count {
+    let mut is_usable = false;
+    while let Some(number) = attacker.next_try() {
         let Some((insider, own)) = attacker.insider() else { break };
-        if number % OWN_EVERY == 0 {
+        // A forged key counts only over a link that has just carried a write with the attacker's own.
+        if !is_usable || number % OWN_EVERY == 0 {
             let posted = insider.poster.write(own.address, own.key, None);
+            is_usable = posted == Posted::Done;
             attacker.note("own", &posted);
-            if posted != Posted::Done {
+            if !is_usable {
                 attacker.insider = None;
+                continue;
             }
-            continue;
         }
+        let Some((insider, _)) = attacker.insider() else { break };
         let (address, key) = forged_target(number, &own, &other, &mut rng);
         let posted = match number % 5 {
             0 => insider.poster.read(address, key),
             1 => insider.poster.fetch_add(address, key),
             _ => insider.poster.write(address, key, None),
         };
+        attacker.attacked.attempts += u64::from(!matches!(posted, Posted::Refused(_)));
+        attacker.note("forged", &posted);
         if posted == Posted::Done {
             let case = format!("{key:#x} (own key {:#x})", own.key);
             attacker.attacked.breach("an access with a forged key completed", case);
         } else {
+            is_usable = false;
             attacker.mend();
         }
-        attacker.note("forged", &posted);
     }
     sleep_until(end);
     Ok(attacker.end("keys"))
@@ -131,21 +164,8 @@ fn keys_of_one(args: &AttackArgs) -> Result<Attacked> {
 
 /// Sends messages with forged marks.
 pub(super) fn marks(args: &AttackArgs) -> Result<Attacked> {
-    let (other, mut rng, end) = (args.secrets()?, args.rng(), args.end());
-    let mut attacker = Attacker::new(args);
-    let mut own_number = 0;
-    for number in 0..args.count {
-        let was_new = attacker.insider.is_none();
-        let Some((insider, own)) = attacker.insider() else { break };
-        if was_new {
-            own_number = 0;
-        }
-        if number % OWN_EVERY == 0 {
-            let posted = insider.poster.send(own.mark, own_number);
-            own_number += 1;
-            attacker.note("own", &posted);
-            continue;
-        }
+    let (other, mut rng) = (args.secrets()?, args.rng());
+    in_rows(args, "marks", |insider, own, number| {
         let near = number / 8 % 64 + 1;
         let mark = match number % 8 {
             0..=2 => other.mark,
@@ -156,54 +176,72 @@ pub(super) fn marks(args: &AttackArgs) -> Result<Attacked> {
             _ => rng.next_u64(),
         };
         // The first number that the victim waits for, and later ones.
-        let posted = insider.poster.send(mark, number / 8 % 8);
-        if mark != own.mark {
-            attacker.note("forged", &posted);
-        }
-        if posted != Posted::Done {
-            attacker.mend();
-        }
-    }
-    sleep_until(end);
-    Ok(attacker.end("marks"))
+        (mark != own.mark).then(|| insider.poster.send(mark, number / 8 % 8))
+    })
 }
 
 /// Writes to the attacker's own memory with forged immediates.
 pub(super) fn immediates(args: &AttackArgs) -> Result<Attacked> {
-    let (other, mut rng, end) = (args.secrets()?, args.rng(), args.end());
-    let mut attacker = Attacker::new(args);
-    for number in 0..args.count {
-        let Some((insider, own)) = attacker.insider() else { break };
+    let (other, mut rng) = (args.secrets()?, args.rng());
+    in_rows(args, "immediates", |insider, own, number| {
         let name = |secrets: &Secrets| secrets.names.first().copied().unwrap_or(secrets.counter);
-        let own_bits = immediate(CounterId::from_raw(name(&own)));
+        let own_bits = immediate(CounterId::from_raw(name(own)));
         if number % OWN_EVERY == 0 {
-            let posted = insider.poster.write(own.address, own.key, Some(own_bits));
-            attacker.note("own", &posted);
-            continue;
+            let _ = insider.poster.write(own.address, own.key, Some(own_bits));
         }
-        let near = u32::try_from(number / 8 % 64 + 1)?;
+        let near = (number / 8 % 64 + 1) as u32;
         let bits = match number % 8 {
             0 | 1 => immediate(CounterId::from_raw(name(&other))),
             2 => immediate(CounterId::from_raw(other.counter)),
             // The counters before and after the attacker's own.
-            3 => immediate(CounterId::from_raw(name(&own).wrapping_sub(near << 8))),
-            4 => immediate(CounterId::from_raw(name(&own).wrapping_add(near << 8))),
+            3 => immediate(CounterId::from_raw(name(own).wrapping_sub(near << 8))),
+            4 => immediate(CounterId::from_raw(name(own).wrapping_add(near << 8))),
             // Other epochs of the same counter.
             5 => immediate(CounterId::from_raw(name(&other) & !0x3f | near & 0x3f)),
-            6 => immediate(CounterId::from_raw((u32::try_from(number / 8)? & 0xffff) << 8)),
+            6 => immediate(CounterId::from_raw(((number / 8 & 0xffff) as u32) << 8)),
             _ => rng.next_u64() as u32,
         };
-        if bits == own_bits {
-            continue;
+        (bits != own_bits).then(|| insider.poster.write(own.address, own.key, Some(bits)))
+    })
+}
+
+/// Posts forged names in rows, each with a message of the attacker's own at its end. `forge` posts
+/// one, unless it is the attacker's own by chance.
+fn in_rows(
+    args: &AttackArgs,
+    what: &str,
+    mut forge: impl FnMut(&mut Insider, &Secrets, u64) -> Option<Posted>,
+) -> Result<Attacked> {
+    let end = args.end();
+    let mut attacker = Attacker::new(args);
+    let mut row = Row::default();
+    while let Some(number) = attacker.next_try() {
+        if attacker.insider.is_none() {
+            row = Row::default();
         }
-        let posted = insider.poster.write(own.address, own.key, Some(bits));
+        let Some((insider, own)) = attacker.insider() else { break };
+        let Some(posted) = forge(insider, &own, number) else { continue };
+        row.forged += u64::from(posted == Posted::Done);
         attacker.note("forged", &posted);
         if posted != Posted::Done {
-            attacker.mend();
+            attacker.insider = None;
+            continue;
         }
+        if row.forged < OWN_EVERY.min(args.count - attacker.attacked.attempts) {
+            continue;
+        }
+        let Some((insider, own)) = attacker.insider() else { break };
+        let posted = insider.poster.send(own.mark, row.messages);
+        row.messages += 1;
+        if posted == Posted::Done && insider.await_held(row.messages).is_ok() {
+            attacker.attacked.attempts += std::mem::take(&mut row.forged);
+        } else {
+            attacker.lost();
+        }
+        attacker.note("own", &posted);
     }
     sleep_until(end);
-    Ok(attacker.end("immediates"))
+    Ok(attacker.end(what))
 }
 
 /// Returns a well-formed frame about a thing of another peer, or about one that does not exist.
@@ -240,21 +278,30 @@ fn forged_frame(number: u64, own: &Secrets, other: &Secrets, rng: &mut Mt64) -> 
 
 /// Sends forged frames.
 pub(super) fn frames(args: &AttackArgs) -> Result<Attacked> {
+    let mut attacked = args.at_once(frames_of_one)?;
+    attacked.did = format!("frames: {}", attacked.counted());
+    Ok(attacked)
+}
+
+fn frames_of_one(args: &AttackArgs) -> Result<Attacked> {
     let (other, mut rng, end) = (args.secrets()?, args.rng(), args.end());
     let mut attacker = Attacker::new(args);
-    for number in 0..args.count {
+    while let Some(number) = attacker.next_try() {
         let Some((insider, own)) = attacker.insider() else { break };
-        let sent = insider.speaker.send(&forged_frame(number, &own, &other, &mut rng));
-        attacker.attacked.count(if sent.is_ok() { "sent" } else { "not sent" }, 1);
-        if number % OWN_EVERY == 0
-            && let Some((insider, own)) = attacker.insider()
-        {
+        if number % OWN_EVERY == 0 {
             let counter = CounterId::from_raw(own.counter);
             let _ = insider.speaker.send(&Frame::Add { counter, pages: 1 });
         }
+        // Nothing else is under way: if the victim ends the connection, it does so for this frame.
+        let is_sent = insider.await_handled().is_ok()
+            && insider.speaker.send(&forged_frame(number, &own, &other, &mut rng)).is_ok();
+        attacker.attacked.attempts += u64::from(is_sent);
+        attacker.attacked.count(if is_sent { "sent" } else { "not sent" }, 1);
+        if attacker.insider.as_mut().is_some_and(|insider| insider.await_handled().is_err()) {
+            attacker.lost();
+        }
     }
-    // Until the victim has handled the last ones.
-    sleep_until(end.max(Instant::now() + Duration::from_millis(200)));
+    sleep_until(end);
     Ok(attacker.end("frames"))
 }
 

@@ -6,6 +6,7 @@ mod floods;
 mod numbers;
 mod rail_port;
 mod serve;
+mod shm;
 
 pub(crate) use serve::HEAD_LEN;
 
@@ -24,6 +25,9 @@ const ADMISSION: Duration = Duration::from_secs(5);
 
 /// The connections over which an attack that mostly waits is made at the same time.
 const AT_ONCE: u64 = 4;
+
+/// The time of an attack that is made again and again.
+const PART: Duration = Duration::from_millis(500);
 
 /// `hostile attack`
 #[derive(Debug, Clone, clap::Args)]
@@ -66,31 +70,41 @@ pub(crate) struct AttackArgs {
 
 type Attack = fn(&AttackArgs) -> Result<Attacked>;
 
-const ATTACKS: &[(&str, Attack)] = &[
-    ("keys", cross::keys),
-    ("marks", cross::marks),
-    ("immediates", cross::immediates),
-    ("frames", cross::frames),
-    ("revoked", cross::revoked),
-    ("hello-rails", floods::hello_rails),
-    ("grant-keys", floods::grant_keys),
-    ("grant-ids", floods::grant_ids),
-    ("link-lost", floods::link_lost),
-    ("links", floods::links),
-    ("numbers", numbers::numbers),
-    ("add-overflow", numbers::add_overflow),
-    ("bad-grants", numbers::bad_grants),
-    ("rail-garbage", rail_port::garbage),
-    ("rail-flips", rail_port::flips),
-    ("rail-stranger", rail_port::stranger),
-    ("strangers", connections::strangers),
-    ("slow", connections::slow),
-    ("churn", connections::churn),
-    ("unread", connections::unread),
-    ("garbage", connections::garbage),
-    ("serve-idle", serve::idle),
-    ("serve-slow", serve::slow),
-    ("serve-orders", serve::orders),
+/// Whether an attack lasts by itself, or is made again and again until its time is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lasting {
+    Once,
+    Again,
+}
+use Lasting::{Again, Once};
+
+const ATTACKS: &[(&str, Lasting, Attack)] = &[
+    ("keys", Once, cross::keys),
+    ("marks", Once, cross::marks),
+    ("immediates", Once, cross::immediates),
+    ("frames", Once, cross::frames),
+    ("revoked", Once, cross::revoked),
+    ("hello-rails", Again, floods::hello_rails),
+    ("grant-keys", Again, floods::grant_keys),
+    ("grant-ids", Again, floods::grant_ids),
+    ("link-lost", Once, floods::link_lost),
+    ("links", Again, floods::links),
+    ("numbers", Again, numbers::numbers),
+    ("add-overflow", Again, numbers::add_overflow),
+    ("bad-grants", Once, numbers::bad_grants),
+    ("rail-garbage", Again, rail_port::garbage),
+    ("rail-flips", Once, rail_port::flips),
+    ("rail-stranger", Once, rail_port::stranger),
+    ("strangers", Once, connections::strangers),
+    ("slow", Once, connections::slow),
+    ("churn", Again, connections::churn),
+    ("unread", Once, connections::unread),
+    ("garbage", Again, connections::garbage),
+    ("shm", Again, shm::shm),
+    ("serve-idle", Once, serve::idle),
+    ("serve-slow", Once, serve::slow),
+    ("serve-orders", Again, serve::orders),
+    ("serve-doctor", Once, serve::doctor),
 ];
 
 pub(crate) fn run(args: &AttackArgs) -> Result<()> {
@@ -98,9 +112,12 @@ pub(crate) fn run(args: &AttackArgs) -> Result<()> {
     // A process that may not have many descriptors still attacks.
     let _ = raise_descriptor_limit();
     yield_to_others();
-    let attack = ATTACKS.iter().find(|(name, _)| *name == args.name);
-    let (_, attack) = attack.with_context(|| format!("there is no attack {:?}", args.name))?;
-    say(&attack(args)?)
+    let attack = ATTACKS.iter().find(|(name, ..)| *name == args.name);
+    let (_, lasting, attack) = attack.with_context(|| format!("there is no attack {:?}", args.name))?;
+    say(&match lasting {
+        Once => attack(args)?,
+        Again => args.again(*attack)?,
+    })
 }
 
 impl AttackArgs {
@@ -139,6 +156,32 @@ impl AttackArgs {
         Ok(all)
     }
 
+    /// Makes an attack until its time is over, and at least once.
+    fn again(&self, attack: Attack) -> Result<Attacked> {
+        let end = self.end();
+        let part =
+            Self { lasts: PART.min(Duration::from_millis(self.lasts)).as_millis() as u64, ..self.clone() };
+        let mut all = attack(&part)?;
+        let (mut times, mut refused) = (1, 0);
+        while Instant::now() < end {
+            match attack(&part) {
+                Ok(attacked) => {
+                    times += 1;
+                    all.add(attacked);
+                }
+                // The victim may shut the attacker out, once it has done something.
+                Err(_) => {
+                    refused += 1;
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+            }
+        }
+        if times + refused > 1 {
+            all.did = format!("{times} times, {refused} times shut out: {}", all.counted());
+        }
+        Ok(all)
+    }
+
     /// Connects as a peer. A victim that has dropped the attacker may refuse it for a while.
     fn join(&self) -> Result<Insider> {
         let deadline = Instant::now() + ADMISSION;
@@ -163,8 +206,8 @@ mod tests {
 
     #[test]
     fn each_attack_has_a_name_of_its_own() {
-        for (place, (name, _)) in ATTACKS.iter().enumerate() {
-            assert!(ATTACKS[..place].iter().all(|(other, _)| other != name), "{name}");
+        for (place, (name, ..)) in ATTACKS.iter().enumerate() {
+            assert!(ATTACKS[..place].iter().all(|(other, ..)| other != name), "{name}");
         }
     }
 }

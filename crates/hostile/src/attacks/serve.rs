@@ -1,7 +1,7 @@
 //! Attacks on `farreach serve`.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -93,13 +93,44 @@ pub(super) fn orders(args: &AttackArgs) -> Result<Attacked> {
     let count = orders.len();
     let mut answered = 0;
     for (what, order) in orders {
-        let reply = send_order(args, &order).unwrap_or_default();
-        answered += usize::from(reply > 0);
-        attacked.count(&format!("bytes in answer to {what}"), reply);
+        let holds = Duration::from_millis(args.lasts / args.count.max(1));
+        let reply = reply_to(args.address, &order, holds, |_| false).unwrap_or_default();
+        answered += usize::from(!reply.is_empty());
+        attacked.count(&format!("bytes in answer to {what}"), reply.len() as u64);
     }
     sleep_until(end);
     attacked.did = format!("{count} hostile orders, {answered} answered");
     Ok(attacked)
+}
+
+/// Orders a diagnosis of the server's host, in clear text, from an address that is not loopback.
+pub(super) fn doctor(args: &AttackArgs) -> Result<Attacked> {
+    let (mut attacked, end) = (Attacked::default(), args.end());
+    let order = args.order.as_deref().context("no order was recorded")?.as_bytes();
+    let is_answer = |reply: &[u8]| says(reply, "Served") || says(reply, "Refused");
+    // Over loopback the same order is accepted, so it is refused elsewhere for where it comes from.
+    let here = SocketAddr::from((Ipv4Addr::LOCALHOST, args.address.port()));
+    let accepted = reply_to(here, order, PATIENCE, is_answer)?;
+    let text = String::from_utf8_lossy(&accepted);
+    ensure!(says(&accepted, "Served"), "a diagnosis is refused over loopback, too: {text}");
+    for _ in 0..args.count {
+        let reply = reply_to(args.address, order, PATIENCE, is_answer)?;
+        attacked.attempts += 1;
+        let is_refused = says(&reply, "Refused") && !says(&reply, "Served");
+        attacked.count(if is_refused { "refused" } else { "examined" }, 1);
+        if !is_refused {
+            let case = format!("{} bytes to {}", reply.len(), args.address.ip());
+            attacked.breach("a diagnosis was given in clear text", case);
+        }
+    }
+    sleep_until(end);
+    attacked.did = format!("orders of a diagnosis from {}: {}", args.address.ip(), attacked.counted());
+    Ok(attacked)
+}
+
+/// Returns whether a notice of this name is in a reply.
+fn says(reply: &[u8], notice: &str) -> bool {
+    String::from_utf8_lossy(reply).contains(&format!("\"{notice}\""))
 }
 
 fn head_of(stream: &mut TcpStream) -> Result<[u8; HEAD_LEN]> {
@@ -109,10 +140,14 @@ fn head_of(stream: &mut TcpStream) -> Result<[u8; HEAD_LEN]> {
     Ok(head)
 }
 
-/// Sends an order. Returns the length of the reply.
-fn send_order(args: &AttackArgs, order: &[u8]) -> Result<u64> {
-    let holds = Duration::from_millis(args.lasts / args.count.max(1));
-    let mut stream = connect(args.address)?;
+/// Sends an order. Returns the reply, as soon as it is enough or the time is over.
+fn reply_to(
+    address: SocketAddr,
+    order: &[u8],
+    limit: Duration,
+    is_enough: impl Fn(&[u8]) -> bool,
+) -> Result<Vec<u8>> {
+    let mut stream = connect(address)?;
     let head = head_of(&mut stream)?;
     stream.write_all(&head)?;
     let mut len = [0; 4];
@@ -122,12 +157,12 @@ fn send_order(args: &AttackArgs, order: &[u8]) -> Result<u64> {
     stream.read_exact(&mut vec![0; len])?;
     stream.write_all(&u32::try_from(order.len())?.to_be_bytes())?;
     stream.write_all(order)?;
-    let (deadline, mut reply, mut chunk) = (Instant::now() + holds, 0, [0; 4096]);
+    let (deadline, mut reply, mut chunk) = (Instant::now() + limit, Vec::new(), [0; 4096]);
     stream.set_read_timeout(Some(Duration::from_millis(50)))?;
-    while Instant::now() < deadline {
+    while Instant::now() < deadline && !is_enough(&reply) {
         match stream.read(&mut chunk) {
             Ok(0) => break,
-            Ok(len) => reply += len as u64,
+            Ok(len) => reply.extend_from_slice(&chunk[..len]),
             Err(error) if crate::protocol::is_timeout(&error) => {}
             Err(_) => break,
         }

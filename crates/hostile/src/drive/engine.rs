@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use super::DriveArgs;
 use super::lines::{Kind, Line, Size, Victim};
 use super::process::Process;
-use super::stage::{Baseline, Phase, Undisturbed};
+use super::stage::{Baseline, Phase, Undisturbed, phase_min};
 use crate::host;
 use crate::insider::Secrets;
 use crate::judge::{Measured, SHARE_MIN, Usage};
@@ -43,9 +43,17 @@ const P99_FLOOR: Duration = Duration::from_millis(4);
 /// millisecond on two cores that nobody else uses, and attacks that work cost hundreds of them.
 const P99_MAX: Duration = Duration::from_millis(50);
 
+/// The operations of a phase, with the full and with the short sizes. With fewer, a percent of them is
+/// decided by chance.
+const OPERATIONS_MIN: [u64; 2] = [2000, 300];
+
 /// Memory that an attack may cost: once, and for each peer that is admitted.
-const BUDGET_MIB: u64 = 48;
+const BUDGET_MIB: u64 = 32;
 const BUDGET_KIB_PER_PEER: u64 = 1024;
+
+/// Memory that a link may cost beside that: libfabric 2.x has pools of 17 MB in each domain, and over
+/// tcp each link has its own domain (`Settings::isolate_peers`).
+const BUDGET_KIB_PER_LINK: u64 = 18 << 10;
 
 /// How long all of a crowd may take.
 const CROWD_LIMIT: Duration = Duration::from_secs(120);
@@ -63,6 +71,7 @@ pub(super) struct EngineStage {
     /// The service of the last phase without attacker, if it is that before the next line.
     calm: Option<Service>,
     calm_time: Duration,
+    operations_min: u64,
 }
 
 impl EngineStage {
@@ -70,6 +79,7 @@ impl EngineStage {
         let limit = descriptors.map(|limit| limit.to_string());
         let mut words = vec!["--rail", args.rail.as_str()];
         words.extend(limit.iter().flat_map(|limit| ["--descriptors", limit.as_str()]));
+        words.extend(args.weak.then_some("--weak"));
         let mut victim = Process::role("victim", &words)?;
         let Listening { address } = victim.hear(PATIENCE)?;
         let mut stage = Self {
@@ -81,6 +91,7 @@ impl EngineStage {
             undisturbed: Undisturbed::new(P99_FLOOR),
             calm: None,
             calm_time: args.calm_time(),
+            operations_min: if args.no_load { 0 } else { OPERATIONS_MIN[usize::from(args.short)] },
         };
         for number in 0..if args.no_load { 0 } else { CLIENTS } {
             let name = format!("honest-{number}");
@@ -134,12 +145,19 @@ impl EngineStage {
     }
 
     fn calm_phase(&mut self) -> Result<(Service, Vec<Session>)> {
-        let time = if self.clients.is_empty() { Duration::ZERO } else { self.calm_time };
+        let time = if self.clients.is_empty() { Duration::ZERO } else { self.phase_time(self.calm_time) };
         let (service, sessions, ()) = self.under_load(|_| {
             std::thread::sleep(time);
             Ok(())
         })?;
         Ok((service, sessions))
+    }
+
+    /// Returns the time of a phase with enough operations to be judged.
+    fn phase_time(&self, wanted: Duration) -> Duration {
+        // The first operations of a phase are late by a part of their interval.
+        let rate = self.rate * CLIENTS as f64;
+        if self.operations_min == 0 { wanted } else { wanted.max(phase_min(self.operations_min + 20, rate)) }
     }
 
     fn status(&mut self, limit: Duration) -> Result<Status> {
@@ -154,18 +172,20 @@ impl EngineStage {
             may_refuse: line.may_refuse,
             share_min: SHARE_MIN,
             p99_max_us: P99_MAX.as_micros() as u64,
+            operations_min: self.operations_min,
             ..Measured::default()
         };
+        let size = Size { lasts: self.phase_time(size.lasts), ..size };
         let before = self.status(PATIENCE)?;
         let baseline = Baseline::take(self.victim.pid())?;
         if line.kind == Kind::Crowd {
             let (served, newcomers) = self.crowd(size.count)?;
             measured.did = format!("{} honest peers at once", newcomers.len());
             measured.limit_us = CROWD_LIMIT.as_micros() as u64;
-            measured.share_min = 1.0;
+            (measured.share_min, measured.operations_min) = (1.0, size.count);
             measured.during = Some(served.summary(Some(CROWD_LIMIT)));
             self.settle(&mut measured, &before)?;
-            self.weigh(&mut measured, &baseline, size.count)?;
+            self.weigh(&mut measured, &baseline, size.count, line.links_max(size))?;
             return Ok(measured);
         }
         let calm = match self.calm.take() {
@@ -178,6 +198,9 @@ impl EngineStage {
         let (service, _, phase) = self.under_load(|stage| stage.attack(line, size, seed))?;
         measured.during = self.summary(&service, limit);
         measured.breaches = phase.attacked.breaches();
+        measured.hits = phase.attacked.hits() + phase.hits;
+        measured.attempts = phase.attacked.attempts;
+        measured.attempts_min = if line.counts_attempts { size.count } else { 0 };
         measured.did = phase.attacked.did;
         measured.breaches.extend(phase.breaches);
         measured.newcomers = phase.newcomers;
@@ -187,7 +210,7 @@ impl EngineStage {
             measured.after = self.summary(&after, limit);
             self.compare(&mut measured, &sessions)?;
             self.calm = Some(after);
-            self.weigh(&mut measured, &baseline, phase.peers_max)?;
+            self.weigh(&mut measured, &baseline, phase.peers_max, line.links_max(size))?;
         }
         Ok(measured)
     }
@@ -198,8 +221,8 @@ impl EngineStage {
     }
 
     /// Notes the memory, the descriptors and the files of the victim.
-    fn weigh(&self, measured: &mut Measured, baseline: &Baseline, admitted: u64) -> Result<()> {
-        let budget_kib = BUDGET_KIB_PER_PEER * admitted + (BUDGET_MIB << 10);
+    fn weigh(&self, measured: &mut Measured, baseline: &Baseline, peers: u64, links: u64) -> Result<()> {
+        let budget_kib = BUDGET_KIB_PER_PEER * peers + BUDGET_KIB_PER_LINK * links + (BUDGET_MIB << 10);
         baseline.compare(measured, self.victim.pid(), budget_kib)
     }
 
@@ -285,7 +308,7 @@ impl EngineStage {
                     "the attacker's own names did not work, so the forged ones show nothing: {}",
                     attacked.did
                 );
-                phase.breaches = self.harm(&mut witness)?;
+                (phase.breaches, phase.hits) = self.harm(&mut witness)?;
                 attacked
             }
             Kind::Revoke => self.while_revoking(line, size, seed, &mut phase)?,
@@ -399,20 +422,23 @@ impl EngineStage {
         Ok((witness, secrets))
     }
 
-    /// Returns what has happened to the witness.
-    fn harm(&mut self, witness: &mut Process) -> Result<Vec<String>> {
-        let mut breaches = Vec::new();
+    /// Returns what has happened to the witness, and how often.
+    fn harm(&mut self, witness: &mut Process) -> Result<(Vec<String>, u64)> {
+        let (mut breaches, mut hits) = (Vec::new(), 0);
         let status = self.status(HANG)?;
         let of_witness = |watched: &&Watched| watched.name == "witness";
         // Witnesses of earlier lines are gone, and were judged then.
         match status.peers_watched.iter().rfind(of_witness) {
             None => breaches.push("the victim does not know the witness".to_owned()),
-            Some(watched) => breaches.extend(harm_of(watched)),
+            Some(watched) => {
+                breaches.extend(harm_of(watched));
+                hits = hits_of(watched);
+            }
         }
         if let Some(how) = witness.ended() {
             breaches.push(format!("the witness has ended {how}"));
         }
-        Ok(breaches)
+        Ok((breaches, hits))
     }
 
     /// Has the victim revoke the grant of a witness that does not confirm it, while the attacker
@@ -531,6 +557,13 @@ fn harm_of(watched: &Watched) -> Vec<String> {
     harm
 }
 
+/// Returns how often something was done to a witness. A write has eight bytes.
+fn hits_of(watched: &Watched) -> u64 {
+    let Watched { pages, adds, messages, foreign_bytes, foreign_messages, ended, lost, .. } = watched;
+    let ends = u64::from(ended.is_some()) + u64::from(lost.is_some());
+    foreign_bytes.div_ceil(8) + adds + messages + foreign_messages + ends.saturating_add(*pages)
+}
+
 /// Returns how the victim's figures of honest clients differ from their own.
 fn differences(watched: &[Watched], sessions: &[Session]) -> Vec<String> {
     let mut differences = BTreeSet::new();
@@ -610,6 +643,8 @@ mod tests {
             ..watched("witness")
         };
         assert_eq!(harm_of(&harmed).len(), 6, "{:?}", harm_of(&harmed));
+        assert_eq!(hits_of(&harmed), 1 + 2 + 3 + 1 + 5 + 2);
+        assert_eq!(hits_of(&Watched::default()), 0);
     }
 
     #[test]

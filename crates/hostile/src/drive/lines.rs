@@ -14,8 +14,13 @@ pub(super) struct Line {
     pub(super) short: Size,
     /// Whether it attacks the port of libfabric's tcp, which other rails do not have.
     pub(super) needs_tcp: bool,
+    /// Whether it needs an address of this host that is not loopback.
+    pub(super) needs_outside: bool,
     /// Whether newcomers may be refused, if they are told why.
     pub(super) may_refuse: bool,
+    /// Whether its size is a number of attempts to reach what is another's, all of which must be
+    /// made.
+    pub(super) counts_attempts: bool,
 }
 
 /// What is attacked.
@@ -58,11 +63,27 @@ const fn size(count: u64, ms: u64) -> Size {
 }
 
 const fn engine(name: &'static str, attack: &'static str, kind: Kind, full: Size, short: Size) -> Line {
-    Line { name, attack, victim: Victim::Engine, kind, full, short, needs_tcp: false, may_refuse: false }
+    Line {
+        name,
+        attack,
+        victim: Victim::Engine,
+        kind,
+        full,
+        short,
+        needs_tcp: false,
+        needs_outside: false,
+        may_refuse: false,
+        counts_attempts: false,
+    }
 }
 
 const fn serve(name: &'static str, attack: &'static str, kind: Kind, full: Size, short: Size) -> Line {
-    Line { name, attack, victim: Victim::Serve, kind, full, short, needs_tcp: false, may_refuse: false }
+    Line { victim: Victim::Serve, ..engine(name, attack, kind, full, short) }
+}
+
+/// A line whose attacker uses forged names, while a witness is watched.
+const fn forged(name: &'static str, attack: &'static str, full: Size, short: Size) -> Line {
+    Line { counts_attempts: true, ..engine(name, attack, Kind::WithWitness, full, short) }
 }
 
 impl Line {
@@ -76,22 +97,10 @@ pub(super) const FEW_DESCRIPTORS: [u64; 2] = [1024, 256];
 
 /// All lines. Those of one victim are together. The sizes of forged names add up to 10,000.
 pub(super) const LINES: &[Line] = &[
-    engine("keys", "keys of another peer", Kind::WithWitness, size(2500, 3000), size(40, 600)),
-    engine("marks", "messages with another peer's mark", Kind::WithWitness, size(2500, 3000), size(200, 600)),
-    engine(
-        "immediates",
-        "immediates with another peer's counter",
-        Kind::WithWitness,
-        size(2500, 3000),
-        size(200, 600),
-    ),
-    engine(
-        "frames",
-        "frames about things of another peer",
-        Kind::WithWitness,
-        size(2500, 3000),
-        size(300, 600),
-    ),
+    forged("keys", "keys of another peer", size(2500, 3000), size(40, 600)),
+    forged("marks", "messages with another peer's mark", size(2500, 3000), size(200, 600)),
+    forged("immediates", "immediates with another peer's counter", size(2500, 3000), size(200, 600)),
+    forged("frames", "frames about things of another peer", size(2500, 3000), size(100, 600)),
     engine(
         "revoked",
         "confirmations of another peer's revocation",
@@ -111,10 +120,9 @@ pub(super) const LINES: &[Line] = &[
         .at_tcp_port(),
     engine("rail-flips", "flipped bits at the rail's port", Kind::WithWitness, size(300, 5000), size(8, 600))
         .at_tcp_port(),
-    engine(
+    forged(
         "rail-stranger",
         "an endpoint that is no peer, at the rail's port",
-        Kind::WithWitness,
         size(2000, 5000),
         size(60, 600),
     )
@@ -135,6 +143,7 @@ pub(super) const LINES: &[Line] = &[
     engine("garbage", "garbage at the control port", Kind::Attack, size(3000, 3000), size(200, 600)),
     engine("stop", "peers that are stopped in the middle", Kind::Stop, size(5, 4000), size(1, 2500)),
     engine("kill", "peers that are killed in the middle", Kind::Kill, size(100, 3000), size(4, 600)),
+    engine("shm", "engines over shm, which is no rail", Kind::Attack, size(100, 2000), size(2, 300)),
     engine("crowd", "honest peers at once", Kind::Crowd, size(256, 0), size(12, 0)),
     Line {
         may_refuse: true,
@@ -150,6 +159,17 @@ pub(super) const LINES: &[Line] = &[
     serve("serve-idle", "idle connections", Kind::Attack, size(2000, 12_000), size(300, 2000)),
     serve("serve-slow", "orders of a byte at a time", Kind::Attack, size(300, 36_000), size(280, 2000)),
     serve("serve-orders", "hostile orders", Kind::Attack, size(12, 20_000), size(4, 3000)),
+    Line {
+        needs_outside: true,
+        counts_attempts: true,
+        ..serve(
+            "serve-doctor",
+            "diagnoses ordered in clear text from elsewhere",
+            Kind::Attack,
+            size(100, 8000),
+            size(5, 1000),
+        )
+    },
     serve("serve-kill", "clients that are killed in the middle", Kind::Kill, size(100, 3000), size(3, 500)),
     serve("serve-crowd", "honest clients at once", Kind::Crowd, size(256, 0), size(8, 0)),
 ];
@@ -175,6 +195,23 @@ impl Line {
         self.name == "rail-flips"
     }
 
+    /// Returns how many links to the victim its processes have at a time, at most. A link over tcp
+    /// costs the victim a domain of libfabric.
+    pub(super) fn links_max(&self, size: Size) -> u64 {
+        // Attackers work over four connections at a time, beside a witness and a newcomer; an end that
+        // was closed may be freed when the next one is there.
+        const FEW: u64 = 8;
+        match (self.kind, self.name) {
+            (Kind::Crowd, _) => size.count,
+            (Kind::WithWitness | Kind::Revoke | Kind::Stop | Kind::Kill, _) => FEW,
+            (Kind::Attack, "link-lost" | "links" | "numbers" | "add-overflow" | "bad-grants" | "garbage") => {
+                FEW
+            }
+            // The newcomer.
+            (Kind::Attack, _) => 1,
+        }
+    }
+
     pub(super) fn size(&self, is_short: bool) -> Size {
         if is_short { self.short } else { self.full }
     }
@@ -197,7 +234,9 @@ mod tests {
 
     #[test]
     fn ten_thousand_names_are_forged() {
-        let forged = LINES.iter().filter(|line| line.kind == Kind::WithWitness && !line.needs_tcp);
+        let forged = LINES
+            .iter()
+            .filter(|line| line.counts_attempts && line.victim == Victim::Engine && !line.needs_tcp);
         assert!(forged.map(|line| line.full.count).sum::<u64>() >= 10_000);
         assert!(LINES.iter().all(|line| line.short.count <= line.full.count));
     }

@@ -6,6 +6,7 @@ mod process;
 mod serve;
 mod stage;
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -42,6 +43,15 @@ pub(crate) struct DriveArgs {
     /// The command farreach, whose server is attacked. Without it, only engines are.
     #[arg(long, value_name = "FILE")]
     farreach: Option<PathBuf>,
+
+    /// An address of this host that is not loopback: attackers that come from elsewhere use it.
+    #[arg(long, value_name = "ADDRESS")]
+    outside: Option<Ipv4Addr>,
+
+    /// Switch off the defences that settings can switch off: peers share endpoints, and budgets are
+    /// as large as they get. Shows that the bars can be missed.
+    #[arg(long)]
+    weak: bool,
 
     /// Write the figures to this file, as JSON.
     #[arg(long, value_name = "FILE")]
@@ -84,6 +94,9 @@ impl DriveArgs {
                 _ if line.victim == Victim::Serve && self.no_load => "it measures honest clients",
                 _ if line.victim == Victim::Serve && self.farreach.is_none() => {
                     "the command was not given (--farreach)"
+                }
+                _ if line.needs_outside && self.outside.is_none() => {
+                    "no address was given that is not loopback (--outside)"
                 }
                 _ => return true,
             };

@@ -33,6 +33,9 @@ impl Process {
         let program = std::env::current_exe()?;
         let mut command = Command::new(program);
         command.arg(role).args(words);
+        // Otherwise glibc keeps the large pools that libfabric has freed, and memory that is lost
+        // could not be told from it.
+        command.env("MALLOC_MMAP_THRESHOLD_", "1048576");
         Self::start(role, &mut command)
     }
 

@@ -1,11 +1,12 @@
 //! Lines that attack `farreach serve`.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -13,7 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::DriveArgs;
 use super::lines::{Kind, Line, Size};
 use super::process::Process;
-use super::stage::{Phase, Undisturbed};
+use super::stage::{Phase, Undisturbed, phase_min};
 use crate::host;
 use crate::judge::{Measured, SHARE_MIN, Usage};
 use crate::load::{End, as_fast_as_possible, at_fixed_times};
@@ -42,6 +43,10 @@ const P99_FLOOR: Duration = Duration::from_millis(300);
 /// The largest undisturbed 99th percentile with which a line can be judged.
 const P99_MAX: Duration = Duration::from_millis(1500);
 
+/// The clients of a phase, with the full and with the short sizes. One of a hundred may be late, and
+/// none of fewer.
+const OPERATIONS_MIN: [u64; 2] = [100, 8];
+
 /// Memory that the server and its agents may have together, in MiB.
 const BUDGET_MIB: u64 = 512;
 
@@ -63,21 +68,34 @@ pub(super) struct ServeStage {
     undisturbed: Undisturbed,
     calm: Option<Service>,
     calm_time: Duration,
+    operations_min: u64,
     /// The order of an honest client.
     order: String,
+    /// The order of a diagnosis.
+    diagnosis: String,
+    /// Where the server is reached from elsewhere.
+    outside: Option<SocketAddr>,
 }
 
 impl ServeStage {
     pub(super) fn open(args: &DriveArgs) -> Result<Self> {
         let farreach = args.farreach.clone().context("the command was not given (--farreach)")?;
         let mut command = Command::new(&farreach);
-        command.args(["serve", "-p", "0", "-l", "127.0.0.1", "-d", &args.rail]);
+        command.args(["serve", "-p", "0", "-d", &args.rail, "-l"]);
+        // Clients from elsewhere are served, too, unless their order is one that needs TLS.
+        match args.outside {
+            Some(_) => command.args(["0.0.0.0", "--insecure"]),
+            None => command.arg("127.0.0.1"),
+        };
+        if args.weak {
+            command.args(["--handshake-time", "3600", "--handshakes-max", "1000000"]);
+        }
         let mut server = Process::start("farreach serve", &mut command)?;
         let first = server.line(PATIENCE)?;
-        let address =
-            first.strip_prefix("listening on ").context("the server does not say where it listens")?;
+        let port = port_of(&first).with_context(|| format!("the server does not say its port: {first:?}"))?;
         let mut stage = Self {
-            address: address.parse()?,
+            address: (Ipv4Addr::LOCALHOST, port).into(),
+            outside: args.outside.map(|outside| (outside, port).into()),
             farreach,
             rail: args.rail.clone(),
             server,
@@ -85,9 +103,12 @@ impl ServeStage {
             undisturbed: Undisturbed::new(P99_FLOOR),
             calm: None,
             calm_time: args.calm_time() * 2,
+            operations_min: OPERATIONS_MIN[usize::from(args.short)],
             order: String::new(),
+            diagnosis: String::new(),
         };
-        stage.order = stage.record_order()?;
+        stage.order = stage.record_order(&["ping", "-d", &args.rail, "-n", "20"])?;
+        stage.diagnosis = stage.record_order(&["doctor"])?;
         stage.calibrate(args.calibration_time() * 2);
         ensure!(stage.rate > 0.0, "no client is served");
         Ok(stage)
@@ -97,18 +118,33 @@ impl ServeStage {
         Client { farreach: self.farreach.clone(), address: self.address.to_string(), rail: self.rail.clone() }
     }
 
-    /// Records what an honest client orders.
-    fn record_order(&self) -> Result<String> {
+    /// Records what a command orders.
+    fn record_order(&self, words: &[&str]) -> Result<String> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
-        let client = Client { address: listener.local_addr()?.to_string(), ..self.client() };
-        let server = self.address;
-        let proxy = std::thread::spawn(move || record(&listener, server));
-        client.run().map_err(anyhow::Error::msg).context("a client through a proxy")?;
-        let bytes = proxy.join().map_err(|_| anyhow::anyhow!("the proxy panicked"))??;
-        let head: &[u8; 4] = bytes.get(ORDER_AT - 4..).and_then(<[u8]>::first_chunk).context("no order")?;
-        let len = u32::from_be_bytes(*head) as usize;
-        let order = bytes.get(ORDER_AT..ORDER_AT + len).context("the order is not whole")?;
-        Ok(String::from_utf8(order.to_vec())?)
+        let (address, server) = (listener.local_addr()?.to_string(), self.address);
+        let (sender, streams) = channel();
+        // It ends with this process at the latest: a client may connect once more.
+        std::thread::spawn(move || {
+            while let Ok(sent) = record(&listener, server) {
+                if sender.send(sent).is_err() {
+                    return;
+                }
+            }
+        });
+        let client = Process::start("farreach", command(&self.farreach, words).arg(address))?;
+        let deadline = Instant::now() + CLIENT_LIMIT;
+        loop {
+            // A client looks first what the server offers, over a connection without an order.
+            let left = deadline.saturating_duration_since(Instant::now());
+            match streams.recv_timeout(left) {
+                Ok(sent) => {
+                    if let Some(order) = order_in(&sent) {
+                        return Ok(order);
+                    }
+                }
+                Err(_) => bail!("farreach {} has sent no order: {}", words[0], client.said()),
+            }
+        }
     }
 
     fn calibrate(&mut self, time: Duration) {
@@ -149,9 +185,13 @@ impl ServeStage {
         Ok((service, done?))
     }
 
+    /// Returns the time of a phase with enough clients to be judged.
+    fn phase_time(&self, wanted: Duration) -> Duration {
+        wanted.max(phase_min(self.operations_min + 1, self.rate))
+    }
+
     fn calm_phase(&mut self) -> Result<Service> {
-        // At least some clients, however slow the machine is.
-        let time = self.calm_time.max(Duration::from_secs_f64(3.0 / self.rate.max(0.1)));
+        let time = self.phase_time(self.calm_time);
         let work = |_: &mut Self| {
             std::thread::sleep(time);
             Ok(())
@@ -166,8 +206,10 @@ impl ServeStage {
             attack: line.attack.to_owned(),
             share_min: SHARE_MIN,
             p99_max_us: P99_MAX.as_micros() as u64,
+            operations_min: self.operations_min,
             ..Measured::default()
         };
+        let size = Size { lasts: self.phase_time(size.lasts), ..size };
         let pid = self.server.pid();
         let (files, descriptors) = (host::shared_files(), host::descriptors(pid)?);
         let sampler = Sampler::start(pid);
@@ -176,7 +218,7 @@ impl ServeStage {
             let crowd = self.crowd(size.count);
             measured.did = format!("{} honest clients at once", size.count);
             measured.limit_us = CROWD_LIMIT.as_micros() as u64;
-            measured.share_min = 1.0;
+            (measured.share_min, measured.operations_min) = (1.0, size.count);
             measured.during = Some(crowd.summary(Some(CROWD_LIMIT)));
         } else {
             let calm = match self.calm.take() {
@@ -189,6 +231,8 @@ impl ServeStage {
             let (service, phase) = self.under_load(|stage| stage.attack(line, size, seed))?;
             measured.during = Some(service.summary(Some(limit)));
             measured.breaches = phase.attacked.breaches();
+            (measured.hits, measured.attempts) = (phase.attacked.hits(), phase.attacked.attempts);
+            measured.attempts_min = if line.counts_attempts { size.count } else { 0 };
             measured.did = phase.attacked.did;
         }
         self.settle(&mut measured);
@@ -240,7 +284,10 @@ impl ServeStage {
             Kind::Attack => {
                 let (count, lasts) = (size.count.to_string(), size.lasts.as_millis().to_string());
                 let (seed, pid) = (seed.to_string(), self.server.pid().to_string());
-                let address = self.address.to_string();
+                let address =
+                    if line.needs_outside { self.outside.context("no address")? } else { self.address };
+                let order = if line.needs_outside { &self.diagnosis } else { &self.order };
+                let address = address.to_string();
                 let words = [
                     line.name,
                     "--count",
@@ -256,7 +303,7 @@ impl ServeStage {
                     "--rail",
                     &self.rail,
                     "--order",
-                    &self.order,
+                    order,
                 ];
                 let mut attacker = Process::role("attack", &words)?;
                 let attacked: Attacked =
@@ -335,6 +382,16 @@ impl Client {
     }
 }
 
+/// Returns the port in the first line of a server: `listening on 127.0.0.1:18520`, or `listening on
+/// port 18520, every IPv4 address`.
+fn port_of(line: &str) -> Option<u16> {
+    let place = line.strip_prefix("listening on ")?;
+    match place.strip_prefix("port ") {
+        Some(port) => port.split(',').next()?.parse().ok(),
+        None => place.parse().ok().map(|address: SocketAddr| address.port()),
+    }
+}
+
 fn command(program: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(words).stdin(Stdio::null());
@@ -389,6 +446,12 @@ fn anonymous_mib(pid: u32) -> u64 {
     (of(pid) + host::children(pid).into_iter().map(of).sum::<u64>()) >> 10
 }
 
+/// Returns the order in what a client has sent, if it is whole.
+fn order_in(sent: &[u8]) -> Option<String> {
+    let len = u32::from_be_bytes(*sent.get(ORDER_AT - 4..)?.first_chunk()?) as usize;
+    String::from_utf8(sent.get(ORDER_AT..ORDER_AT + len)?.to_vec()).ok()
+}
+
 /// Forwards one connection. Returns what the client sent.
 fn record(listener: &TcpListener, to: SocketAddr) -> Result<Vec<u8>> {
     let (client, _) = listener.accept()?;
@@ -412,4 +475,24 @@ fn record(listener: &TcpListener, to: SocketAddr) -> Result<Vec<u8>> {
     }
     let _ = server.shutdown(std::net::Shutdown::Both);
     Ok(sent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_tells_its_port() {
+        assert_eq!(port_of("listening on 127.0.0.1:18520"), Some(18520));
+        assert_eq!(port_of("listening on port 18521, every IPv4 address"), Some(18521));
+        assert_eq!(port_of("listening"), None);
+    }
+
+    #[test]
+    fn an_order_is_found_behind_the_head() {
+        let sent = [&[7; ORDER_AT - 4][..], &2_u32.to_be_bytes(), b"{}rest"].concat();
+        assert_eq!(order_in(&sent).as_deref(), Some("{}"));
+        assert_eq!(order_in(&sent[..ORDER_AT + 1]), None);
+        assert_eq!(order_in(&sent[..3]), None);
+    }
 }

@@ -150,6 +150,9 @@ pub struct Machine {
     names: Names,
     in_flight: InFlightTable,
     control: VecDeque<Control>,
+    /// Ends of links to create, and the steps until the next one.
+    openings: VecDeque<Opening>,
+    steps_to_opening: u32,
     /// Peers whose `Settle` frames are answered when all control work is done.
     settling: Vec<PeerKey>,
     outputs: VecDeque<Output>,
@@ -185,6 +188,8 @@ impl Machine {
             names: Names::new(seed),
             in_flight: InFlightTable::default(),
             control: VecDeque::new(),
+            openings: VecDeque::new(),
+            steps_to_opening: 0,
             settling: Vec::new(),
             outputs: VecDeque::new(),
             events: VecDeque::new(),
@@ -211,6 +216,7 @@ impl Machine {
     /// Begins a step. The driver polls the rails next.
     pub fn begin_step(&mut self, now: u64) {
         self.now = now;
+        self.steps_to_opening = self.steps_to_opening.saturating_sub(1);
     }
 
     /// Ends the polling of rails. The driver posts next, as far as there is room.
@@ -235,6 +241,10 @@ impl Machine {
 
     /// Returns the time at which the next step is due even if nothing happens before.
     pub fn poll_timeout(&self) -> u64 {
+        // Ends of links wait for nothing but the next steps.
+        if !self.openings.is_empty() {
+            return self.now;
+        }
         // Timers are coarse, so that a driver that sleeps is not woken for each of them.
         let Tuning { heartbeat, drain, cool_down, .. } = self.tuning;
         let coarse = heartbeat.min(drain).min(cool_down) / 16;

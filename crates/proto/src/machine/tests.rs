@@ -219,8 +219,11 @@ fn a_peer_that_never_says_what_became_of_its_links_is_lost() {
                 _ => {}
             }
         }
-        machine.begin_step(now + MS);
-        machine.end_step();
+        // As many steps as there are between two ends.
+        for _ in 0..8 {
+            machine.begin_step(now + MS);
+            machine.end_step();
+        }
     }
     let lost = events(&mut machine).into_iter().find_map(|event| match event {
         Event::Peer(PEER, PeerChange::Lost(reason)) => Some(reason),

@@ -1,7 +1,8 @@
 //! Work for rails: the driver takes it, does it, and reports the result.
 //!
-//! Work is handed out in order. A decision made meanwhile may have made it superfluous: an end that
-//! was opened for a link that has failed since is closed again.
+//! Work is handed out in order, except for new ends of links: they come last, and one in several
+//! steps. A decision made meanwhile may have made work superfluous: an end that was opened for a
+//! link that has failed since is closed again.
 
 use std::time::Duration;
 
@@ -147,7 +148,7 @@ impl Machine {
     /// Returns the next work on links, rails and keys. The work returned before is done.
     #[inline]
     pub fn poll_control(&mut self) -> Option<Control> {
-        let control = self.control.pop_front();
+        let control = self.control.pop_front().or_else(|| self.next_opening().map(Control::OpenLink));
         if control.is_none() && !self.settling.is_empty() {
             self.answer_after_close();
         }

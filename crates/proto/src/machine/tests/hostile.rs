@@ -358,3 +358,30 @@ fn a_peer_that_does_not_account_for_a_lost_link_is_lost_and_its_transfers_end() 
     }
     assert!(ended_at.is_some_and(|at| (within..within + 5 * MS).contains(&at)), "{ended_at:?}");
 }
+
+/// An end of a link may cost milliseconds. Peers that come at the same moment get theirs one after the
+/// other, with steps for other peers between, and one that has left gets none.
+#[test]
+fn ends_of_links_are_created_with_steps_between() {
+    let mut machine = machine();
+    let peers: Vec<PeerKey> = (0..4).map(|_| machine.add_peer(false, 0)).collect();
+    for key in &peers {
+        machine.handle_frame(*key, Frame::Hello(hello(1)), 0);
+        let offer = LinkOffer { link: LinkId(1), from: 0, to: 0, address: vec![0] };
+        machine.handle_frame(*key, Frame::Link(offer), 0);
+    }
+    machine.handle_frame(peers[1], Frame::Goodbye, 0);
+    let mut opened = Vec::new();
+    for step in 0..40 {
+        machine.begin_step(step);
+        while let Some(control) = machine.poll_control() {
+            if let Control::OpenLink(opening) = control {
+                opened.push((step, opening.peer));
+                machine.handle_opened(opening, Ok((LinkKey(step), vec![1])));
+            }
+        }
+        machine.end_step();
+        assert_eq!(machine.poll_timeout() == step, opened.len() < 3, "step {step}");
+    }
+    assert_eq!(opened, [(0, peers[0]), (8, peers[2]), (16, peers[3])]);
+}
