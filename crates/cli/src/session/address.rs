@@ -90,7 +90,8 @@ impl FromStr for PeerAddress {
             Some((host, port)) => (host, number(port)?),
             None => (text, None),
         };
-        if host.is_empty() || host.contains(char::is_whitespace) {
+        // Only an IPv6 address names an interface behind `%`.
+        if host.is_empty() || host.starts_with('%') || host.contains(char::is_whitespace) {
             return wrong("the host is missing");
         }
         Ok(Self { host: host.to_owned(), port })
@@ -156,6 +157,8 @@ mod tests {
         for (text, told) in [
             ("", "host is missing"),
             (":99", "host is missing"),
+            ("%lo", "host is missing"),
+            ("%lo:99", "host is missing"),
             ("a:b", "not a port"),
             ("a:0", "not a port"),
             ("a:70000", "not a port"),
