@@ -69,6 +69,9 @@ mod delivery;
 mod driver;
 mod engine;
 mod error;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 mod grant;
 mod pages;
 mod peer;
