@@ -99,9 +99,13 @@ pub(crate) fn run(input: &[u8]) {
     if limits.is_empty() {
         return;
     }
-    let (mut operation, mut moved, mut pages) = (Operation::default(), Moved::default(), 0);
+    let (mut operation, mut moved, mut pages, mut link) = (Operation::default(), Moved::default(), 0, 0);
     for turn in 0..OPERATIONS_MAX {
-        let of_link = &limits[turn % limits.len()];
+        // The rest of a page follows over the same link.
+        if !plan.is_in_page() {
+            link = turn % limits.len();
+        }
+        let of_link = &limits[link];
         let left = plan.pages_left();
         if !plan.next(of_link, &mut operation) {
             assert!(plan.pages_left() == 0, "nothing is left");

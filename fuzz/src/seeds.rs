@@ -40,6 +40,7 @@ pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
         let bytes = (0..len).map(|at: u32| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         add(target, &format!("any-{len}"), bytes);
     }
+    add("machine", "settle-flood", settle_flood());
     for path in files("crates/doctor/tests/packs") {
         let text = fs::read_to_string(&path).expect("a pack");
         let name = path.file_stem().and_then(|name| name.to_str()).expect("a name");
@@ -58,6 +59,28 @@ pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     add("sysfs", "netlink", netlink);
     all.retain(|(_, _, input)| input.len() < 64 << 10);
     all
+}
+
+/// Returns a history in which a peer asks about 12,000 links that never were. Each was remembered once.
+fn settle_flood() -> Vec<u8> {
+    // A variant of an enum is chosen by the upper bits of four bytes.
+    let variant = |index: u64, count: u64| (((index << 32).div_ceil(count)) as u32).to_le_bytes();
+    let mut bytes = vec![0, 0, 1];
+    // `Step::OpenCounter(0)`
+    bytes.extend(variant(3, 25));
+    bytes.push(0);
+    for first in 1..4_u64 {
+        // `Step::Flood(0, Lie::Settle { link: Number::Any(…), counter: Number::Heard(0) }, 4095)`
+        bytes.extend(variant(1, 25));
+        bytes.push(0);
+        bytes.extend(variant(7, 20));
+        bytes.extend(variant(2, 4));
+        bytes.extend((first << 32).to_le_bytes());
+        bytes.extend(variant(1, 4));
+        bytes.push(0);
+        bytes.extend(4095_u16.to_le_bytes());
+    }
+    bytes
 }
 
 fn files(folder: &str) -> Vec<PathBuf> {
