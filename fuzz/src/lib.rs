@@ -63,7 +63,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "sysfs", body: sysfs::run, memory: (256 << 10, 128) },
     #[cfg(feature = "command")]
     Target { name: "names", body: names::run, memory: (64 << 10, 32) },
-    Target { name: "pages", body: pages::run, memory: (64 << 10, 128) },
+    Target { name: "pages", body: pages::run, memory: (256 << 10, 128) },
     #[cfg(feature = "engine")]
     Target { name: "ends", body: ends::run, memory: (64 << 10, 32) },
 ];

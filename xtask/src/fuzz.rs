@@ -195,7 +195,7 @@ fn parse(log: &str) -> Row {
         }
         if let Some(done) = line.strip_prefix("Done ") {
             row.seconds =
-                done.split_whitespace().nth(2).and_then(|seconds| seconds.parse().ok()).unwrap_or(0);
+                done.split_whitespace().nth(3).and_then(|seconds| seconds.parse().ok()).unwrap_or(0);
         }
         if let Some((_, path)) = line.split_once("Test unit written to ") {
             row.finding = Some(path.trim().to_owned());
