@@ -35,7 +35,7 @@ pub(super) struct World {
     links: BTreeMap<LinkKey, (usize, PeerKey)>,
     /// Links that were closed.
     closed: BTreeSet<LinkKey>,
-    in_flight: Vec<Flying>,
+    in_flight: Vec<WorkInFlight>,
     /// Grants and counters of this side.
     grants: BTreeMap<u64, PeerKey>,
     counters: BTreeMap<CounterId, PeerKey>,
@@ -65,7 +65,7 @@ struct Peer {
 
 /// A work request in flight.
 #[derive(Debug, Clone, Copy)]
-struct Flying {
+struct WorkInFlight {
     rail: usize,
     slot: SlotId,
     link: LinkKey,
@@ -432,9 +432,9 @@ impl World {
                 }
                 _ => None,
             };
-            let flying = Flying { rail: post.rail, slot: post.slot, link: post.link, message };
-            let (rail, _) = self.links[&flying.link];
-            assert!(rail == flying.rail && !self.closed.contains(&flying.link), "a post to a closed link");
+            let work = WorkInFlight { rail: post.rail, slot: post.slot, link: post.link, message };
+            let (rail, _) = self.links[&work.link];
+            assert!(rail == work.rail && !self.closed.contains(&work.link), "a post to a closed link");
             let posted = match self.refusal.take() {
                 None => Ok(()),
                 Some(0..100) => Err(Refusal::Full),
@@ -442,10 +442,10 @@ impl World {
                 Some(_) => Err(Refusal::Never(error())),
             };
             if posted.is_ok() {
-                self.in_flight.push(flying);
+                self.in_flight.push(work);
                 has_posted = true;
             }
-            self.machine.handle_posted(flying.slot, posted);
+            self.machine.handle_posted(work.slot, posted);
         }
         panic!("a round of posts does not end");
     }
@@ -453,21 +453,21 @@ impl World {
     pub(super) fn complete(&mut self, which: u8, is_ok: bool) {
         if !self.in_flight.is_empty() {
             let place = usize::from(which) % self.in_flight.len();
-            let flying = self.in_flight.swap_remove(place);
-            self.completed(flying, is_ok);
+            let work = self.in_flight.swap_remove(place);
+            self.completed(work, is_ok);
             self.settle();
         }
     }
 
     pub(super) fn complete_all(&mut self) {
-        for flying in std::mem::take(&mut self.in_flight) {
-            self.completed(flying, true);
+        for work in std::mem::take(&mut self.in_flight) {
+            self.completed(work, true);
         }
         self.settle();
     }
 
-    fn completed(&mut self, flying: Flying, is_ok: bool) {
-        let Flying { rail, slot, link, message } = flying;
+    fn completed(&mut self, work: WorkInFlight, is_ok: bool) {
+        let WorkInFlight { rail, slot, link, message } = work;
         let outcome = if is_ok { Ok(()) } else { Err(error()) };
         self.machine.handle_completed(rail, slot, is_ok.then_some(5), outcome);
         let (_, key) = self.links[&link];
@@ -597,12 +597,13 @@ impl World {
                     self.closed.insert(*link);
                 }
                 // Operations in flight come back, unless the rail is dead.
-                let (back, left) = self.in_flight.drain(..).partition(|flying: &Flying| flying.rail == rail);
+                let (back, left) =
+                    self.in_flight.drain(..).partition(|work: &WorkInFlight| work.rail == rail);
                 self.in_flight = left;
                 if !fails {
-                    let back: Vec<Flying> = back;
-                    back.into_iter().for_each(|flying| {
-                        self.machine.handle_completed(rail, flying.slot, None, Err(error()));
+                    let back: Vec<WorkInFlight> = back;
+                    back.into_iter().for_each(|work| {
+                        self.machine.handle_completed(rail, work.slot, None, Err(error()));
                     });
                 }
             }
