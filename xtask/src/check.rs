@@ -22,6 +22,12 @@ pub(crate) fn execute(args: &CheckArgs) -> Result<()> {
         // The crate as a program without any feature links it.
         let without = ["--package", "farreach", "--no-default-features", "--all-targets"];
         cargo(&[&["clippy", "--quiet"], &without[..], &["--", "-D", "warnings"]].concat())?;
+        let fuzz = ["--manifest-path", "fuzz/Cargo.toml", "--all-targets"];
+        run(command("cargo", ["clippy", "--quiet"])
+            .args(fuzz)
+            .args(["--", "-D", "warnings"])
+            .current_dir(paths::repository())
+            .env("CARGO_TARGET_DIR", paths::target()))?;
     }
     documentation()
 }
@@ -29,6 +35,8 @@ pub(crate) fn execute(args: &CheckArgs) -> Result<()> {
 /// Runs the checks that precede each commit: format, lints, house rules, licences.
 pub(crate) fn quick() -> Result<()> {
     cargo(&["fmt", "--all", "--check"])?;
+    // It is not a member of the workspace.
+    cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"])?;
     white_space()?;
     tidy::run()?;
     licences::check()?;

@@ -46,6 +46,8 @@ const PHASES: &[&[Step]] = &[
         both("fetch"),
     ],
     &[both("test --host")],
+    // It uses what the tests have built.
+    &[both("fuzz --replay")],
     &[
         Step {
             ci: Some("test --libraries --with newest"),
@@ -93,6 +95,7 @@ const PHASES: &[&[Step]] = &[
         full: "sim --seconds 120",
         left_out: "simulated histories for 120 s, optimised, instead of 20 s",
     }],
+    &[full("fuzz --seconds 60", "new inputs for each fuzz target, for 60 s")],
     // Alone, because it compares latencies.
     &[Step {
         ci: None,

@@ -17,6 +17,7 @@ mod debian;
 mod fetch;
 mod fingerprint;
 mod flaky;
+mod fuzz;
 mod generated;
 mod headers;
 mod held;
@@ -67,6 +68,8 @@ enum Task {
     Fetch,
     /// Run tests repeatedly beside a load, and name those that sometimes fail.
     Flaky(flaky::FlakyArgs),
+    /// Run fuzz targets: replay their corpora, or search for new inputs.
+    Fuzz(fuzz::FuzzArgs),
     /// Run the tests that need no RDMA kernel, with both generations of libfabric and rdma-core.
     Test(host_tests::TestArgs),
     /// Run the loom models of lock-free code in every thread interleaving.
@@ -118,6 +121,7 @@ fn main() -> ExitCode {
         Task::Deny => licences::deny().map(|()| 0),
         Task::Fetch => fetch::execute().map(|()| 0),
         Task::Flaky(args) => flaky::execute(&args).map(|()| 0),
+        Task::Fuzz(args) => fuzz::execute(&args).map(|()| 0),
         Task::Test(args) => host_tests::execute(&args).map(|()| 0),
         Task::Model(args) => model::execute(&args).map(|()| 0),
         Task::Mutants(args) => mutants::execute(&args).map(|()| 0),

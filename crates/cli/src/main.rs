@@ -8,6 +8,8 @@ mod cmd;
 mod command;
 mod cpu;
 mod exit;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod handover;
 mod interrupt;
 mod measure;

@@ -77,6 +77,9 @@ mod delivery;
 mod driver;
 mod engine;
 mod error;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 mod grant;
 mod hung_call;
 mod pages;

@@ -9,5 +9,23 @@ pub struct ParseTokenError {
 
 /// Parses the hexadecimal number after `prefix`.
 pub(crate) fn parse(text: &str, prefix: &str) -> Option<u64> {
-    u64::from_str_radix(text.strip_prefix(prefix)?, 16).ok()
+    let digits = text.strip_prefix(prefix)?;
+    // `from_str_radix` also takes a sign.
+    if !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    u64::from_str_radix(digits, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_its_prefix_and_hexadecimal_digits() {
+        assert_eq!((parse("g-1f", "g-"), parse("g-ffffffffffffffff", "g-")), (Some(31), Some(u64::MAX)));
+        for text in ["", "g", "g-", "g-+7", "g--7", "g- 7", "g-7 ", "g-0x7", "c-7", "g-1ffffffffffffffff"] {
+            assert_eq!(parse(text, "g-"), None, "{text:?}");
+        }
+    }
 }

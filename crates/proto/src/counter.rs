@@ -325,6 +325,13 @@ impl Counters {
         Some(from.pages)
     }
 
+    /// Returns `true` if pages of a link were counted, or can be by a name.
+    pub(crate) fn has_heard_of(&self, link: LinkId, id: CounterId) -> bool {
+        self.get(id).is_some_and(|counter| {
+            counter.links.contains_key(&link) || counter.names.iter().any(|(named, _)| *named == link)
+        })
+    }
+
     /// Adds pages whose immediates were lost. Returns the counter's new value, or `None` if the
     /// counter is closed or cannot count so many.
     pub fn add(&mut self, id: CounterId, pages: u64) -> Option<u64> {

@@ -53,10 +53,13 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
 /// Returns the third-party crates, with the folders of the crates that use each.
 fn used(tree: &Tree) -> BTreeMap<String, BTreeSet<&str>> {
     let mut used = BTreeMap::<String, BTreeSet<&str>>::new();
-    for file in tree.manifests() {
+    let members = tree.manifests().filter_map(|file| Some((file, file.krate()?)));
+    // It is not a member of the workspace. The other package there has the dependencies of the command.
+    let fuzz = tree.get("fuzz/Cargo.toml").map(|file| (file, "fuzz"));
+    for (file, krate) in members.chain(fuzz) {
         for dependency in Manifest::parse(&file.text).dependencies() {
             let is_ours = dependency.name == "farreach" || dependency.name.starts_with("farreach-");
-            if let Some(krate) = file.krate().filter(|_| !is_ours) {
+            if !is_ours {
                 used.entry(dependency.name).or_default().insert(krate);
             }
         }

@@ -90,7 +90,8 @@ impl FromStr for PeerAddress {
             Some((host, port)) => (host, number(port)?),
             None => (text, None),
         };
-        if host.is_empty() || host.contains(char::is_whitespace) {
+        // Only an IPv6 address names an interface behind `%`.
+        if host.is_empty() || host.starts_with('%') || host.contains(char::is_whitespace) {
             return wrong("the host is missing");
         }
         Ok(Self { host: host.to_owned(), port })
@@ -100,10 +101,11 @@ impl FromStr for PeerAddress {
 /// Returns whether a text is an IPv6 address. A link-local one may name its interface, which the
 /// resolver understands.
 fn is_v6(text: &str) -> bool {
+    // The kernel allows neither white space nor `:` and `/` in a name of an interface, and a bracket
+    // would not be told from the one behind the address.
+    let is_in_no_name = |letter: char| letter.is_whitespace() || ":/[]".contains(letter);
     let address = match text.split_once('%') {
-        Some((_, interface)) if interface.is_empty() || interface.contains(char::is_whitespace) => {
-            return false;
-        }
+        Some((_, interface)) if interface.is_empty() || interface.contains(is_in_no_name) => return false,
         Some((address, _)) => address,
         None => text,
     };
@@ -156,6 +158,8 @@ mod tests {
         for (text, told) in [
             ("", "host is missing"),
             (":99", "host is missing"),
+            ("%lo", "host is missing"),
+            ("%lo:99", "host is missing"),
             ("a:b", "not a port"),
             ("a:0", "not a port"),
             ("a:70000", "not a port"),
@@ -165,6 +169,9 @@ mod tests {
             ("fe80::1:99:x", "brackets"),
             ("[fe80::1%]:99", "no IPv6"),
             ("[%lo]:99", "no IPv6"),
+            ("fe80::1%eth0:99", "brackets"),
+            ("fe80::1%eth[]]:99", "brackets"),
+            ("[fe80::1%a[b]:99", "no IPv6"),
         ] {
             let error = text.parse::<PeerAddress>().expect_err(text);
             assert!(error.contains(told), "{text}: {error}");

@@ -250,7 +250,7 @@ enum Never {}
 /// The prefix of every message. Sixteen bytes, so that bytes of a test hardly ever begin with it.
 const MESSAGE_MARK: &[u8] = b"farreach message";
 
-fn understand<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+pub(crate) fn understand<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     let not_understood = |cause: String| {
         let failure = Failure::new(Exit::Failed, "cannot parse a message from the other side");
         failure.cause(cause).fix("install the same version of farreach on both hosts")

@@ -46,6 +46,8 @@ use crate::exit::Failure;
 use crate::rails::Wish;
 
 pub(crate) use address::PeerAddress;
+#[cfg(fuzzing)]
+pub(crate) use channel::understand;
 pub(crate) use channel::{Channel, Received, SOON, patience, stopped};
 pub(crate) use client::{Rules, Session, look, meet, of_the_server, place};
 pub(crate) use handshake::{

@@ -51,7 +51,7 @@ fn address(folder: &Path) -> Option<String> {
     is_address.then(|| name.to_owned())
 }
 
-fn services(config: &[u8]) -> Option<Acs> {
+pub(super) fn services(config: &[u8]) -> Option<Acs> {
     let half = |at: usize| Some(u16::from_le_bytes(config.get(at..at + 2)?.try_into().ok()?));
     let mut at = EXTENDED;
     // Each capability takes at least eight bytes. This bounds the loop even if the list is cyclic.

@@ -70,7 +70,7 @@ fn is_mlx5(net_device: &str) -> bool {
     fs::read_link(driver).is_ok_and(|driver| driver.ends_with("mlx5_core"))
 }
 
-fn parse(answer: &[u8], is_mlx5: bool) -> Option<Dcb> {
+pub(super) fn parse(answer: &[u8], is_mlx5: bool) -> Option<Dcb> {
     let ieee = attribute(answer.get(HEADER..)?, ATTR_IEEE)?;
     // `struct ieee_pfc`: the number of classes, then a bit for each enabled priority.
     let enabled = attribute(ieee, IEEE_PFC)?.get(1)?;

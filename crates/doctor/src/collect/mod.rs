@@ -10,6 +10,9 @@ mod dcb;
 mod errno;
 mod fabric;
 mod firewall;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 mod netlink;
 mod nodes;
 mod patterns;

@@ -95,7 +95,7 @@ fn message(kind: u16, want: Want, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Adds the answers in a part. Returns `true` if it was the last part.
-fn take(mut part: &[u8], answers: &mut Vec<Vec<u8>>) -> Result<bool, NetlinkError> {
+pub(super) fn take(mut part: &[u8], answers: &mut Vec<Vec<u8>>) -> Result<bool, NetlinkError> {
     if part.is_empty() {
         return Err(NetlinkError::Nonsense("empty"));
     }

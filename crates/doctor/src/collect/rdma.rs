@@ -44,7 +44,7 @@ pub(super) fn system() -> Result<System, String> {
     })
 }
 
-fn system_of(answer: &[u8]) -> Option<System> {
+pub(super) fn system_of(answer: &[u8]) -> Option<System> {
     let mode = attribute(answer, NETNS_MODE)?.first()?;
     let namespaces = if *mode == 0 { "exclusive" } else { "shared" }.to_owned();
     let copies_on_fork = attribute(answer, COPY_ON_FORK).is_some_and(|value| value.first() == Some(&1));
@@ -57,7 +57,7 @@ pub(super) fn resources() -> Reading<BTreeMap<String, BTreeMap<String, u64>>> {
     answers.map(|answers| answers.iter().filter_map(|answer| resources_of(answer)).collect()).into()
 }
 
-fn resources_of(answer: &[u8]) -> Option<(String, BTreeMap<String, u64>)> {
+pub(super) fn resources_of(answer: &[u8]) -> Option<(String, BTreeMap<String, u64>)> {
     let device = text(attribute(answer, DEV_NAME)?);
     let entries = attributes(attribute(answer, RES_SUMMARY)?).filter(|(kind, _)| *kind == RES_SUMMARY_ENTRY);
     let entry = |(_, entry)| {

@@ -16,6 +16,8 @@ mod connection;
 mod event;
 mod exceeded;
 mod frame_reader;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 mod handshakes;
 mod lingering;
 mod listener;

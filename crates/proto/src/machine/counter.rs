@@ -23,6 +23,11 @@ impl CounterDesk {
         self.counters.settle(link, counter)
     }
 
+    /// Returns `true` if pages of a link were counted, or can be by a name.
+    pub(super) fn has_heard_of(&self, link: LinkId, counter: CounterId) -> bool {
+        self.counters.has_heard_of(link, counter)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.owners.len()
     }

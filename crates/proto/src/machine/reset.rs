@@ -117,7 +117,11 @@ impl Machine {
         }
         // A closed counter has no value: nothing is owed for it.
         let is_open = self.counters.is_of(counter, key);
-        let pages = if is_open { self.counters.settle(link, counter).unwrap_or(0) } else { 0 };
+        // No page comes from a link that was never there. It is not noted as settled, or a peer could
+        // fill the memory of this side with ids that it invents.
+        let is_link = self.peers.get(key).is_some_and(|peer| peer.links.position(link).is_some())
+            || self.counters.has_heard_of(link, counter);
+        let pages = if is_open && is_link { self.counters.settle(link, counter).unwrap_or(0) } else { 0 };
         self.send(key, Frame::Settled { link, counter, pages });
     }
 

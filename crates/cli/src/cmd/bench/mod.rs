@@ -232,6 +232,17 @@ struct Answer {
 /// How long an operation may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Reads a step of a client as its agent does.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz_step(bytes: &[u8]) -> Result<(), Failure> {
+    let Ok(step) = serde_json::from_slice::<Step>(bytes) else { return Ok(()) };
+    let task = Task { memory_bytes: 1 << 30 };
+    step.check(&task)?;
+    assert!(step.memory_bytes() <= task.memory_bytes);
+    let _ = step.native();
+    Ok(())
+}
+
 /// Measures and prints.
 pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
     // Errors in the arguments and unusable files are reported before anything is measured.

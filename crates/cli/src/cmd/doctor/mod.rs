@@ -33,6 +33,8 @@ use crate::session::{PeerAddress, SecurityArgs, Wait};
 use crate::show::paint::Paint;
 use crate::terminal;
 
+#[cfg(fuzzing)]
+pub(crate) use self::pair::fuzz_step;
 pub(crate) use self::pair::{Task, answer, serve};
 
 // The checks of packet filters assume the default port of the server.

@@ -134,6 +134,18 @@ fn saved(runner: &impl Runner, programs: [&str; 2]) -> Option<Result<Vec<Table>,
     Some(Ok(tables))
 }
 
+/// Parses the output of `nft -j list ruleset`.
+#[cfg(feature = "fuzz")]
+pub fn parse_nft(text: &str) -> Result<Vec<Chain>, String> {
+    Ok(chains(&nft::parse(text)?))
+}
+
+/// Parses the output of `iptables-save`.
+#[cfg(feature = "fuzz")]
+pub fn parse_iptables(text: &str) -> Vec<Chain> {
+    chains(&iptables::parse(text, "ip"))
+}
+
 /// Returns the output of a program, or `None` if it is not installed.
 fn output(runner: &impl Runner, program: &str, args: &[&str]) -> Option<Result<String, String>> {
     match runner.output(program, args) {

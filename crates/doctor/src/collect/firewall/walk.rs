@@ -17,6 +17,10 @@ const DEPTH_MAX: usize = 16;
 /// An upper bound on the rules recorded for one port.
 const RULES_MAX: usize = 256;
 
+/// An upper bound on the rules that are followed for one port. Chains that jump to each other several
+/// times make the number of paths grow exponentially with the number of jumps.
+const STEPS_MAX: usize = 100_000;
+
 /// A table of rules.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Table {
@@ -80,8 +84,8 @@ pub(super) fn chains(tables: &[Table]) -> Vec<Chain> {
             let Some(hook) = steps.hook.as_ref().filter(|hook| *hook != "forward") else { continue };
             let mut rules = Vec::new();
             for (place, (protocol, port)) in PORTS.iter().enumerate() {
-                let mut walk =
-                    Walk { by_name: &by_name, place, port: format!("{protocol} {port}"), rules: Vec::new() };
+                let port = format!("{protocol} {port}");
+                let mut walk = Walk { by_name: &by_name, place, port, rules: Vec::new(), steps: 0 };
                 walk.through(steps, Reach::All, 0);
                 rules.append(&mut walk.rules);
             }
@@ -102,6 +106,8 @@ struct Walk<'a> {
     place: usize,
     port: String,
     rules: Vec<Rule>,
+    /// The number of rules that were followed.
+    steps: usize,
 }
 
 impl Walk<'_> {
@@ -113,7 +119,11 @@ impl Walk<'_> {
             // If the rule matches all packets that get this far, later rules see only those that
             // continue.
             let is_whole = step.reach == Reach::All;
-            if reach == Reach::None || self.rules.len() > RULES_MAX {
+            self.steps += 1;
+            if self.steps > STEPS_MAX || self.rules.len() > RULES_MAX {
+                return true;
+            }
+            if reach == Reach::None {
                 continue;
             }
             let (goes_on, comes_out) = match &step.action {
@@ -205,6 +215,19 @@ mod tests {
         let x = vec![both(Reach::All, Action::End("drop"))];
         let told = verdicts(vec![("input", input), ("x", x)]);
         assert_eq!(told, [("drop".to_owned(), true), ("accept".to_owned(), false)]);
+    }
+
+    /// Each chain jumps to the next one ten times, so there are 10^16 paths.
+    #[test]
+    fn many_paths_through_few_chains_end() {
+        let chain = |number: u32| {
+            let jump = Action::Jump(format!("x{}", number + 1));
+            let name = if number == 0 { "input".to_owned() } else { format!("x{number}") };
+            (name, vec![both(Reach::Some, jump); 10])
+        };
+        let chains: Vec<_> = (0..17).map(chain).collect();
+        let told = verdicts(chains.iter().map(|(name, rules)| (name.as_str(), rules.clone())).collect());
+        assert!(told.is_empty(), "{told:?}");
     }
 
     #[test]

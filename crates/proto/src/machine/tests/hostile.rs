@@ -215,6 +215,21 @@ fn questions_about_lost_links_that_cannot_be_answered_yet_are_bounded() {
 }
 
 #[test]
+fn questions_about_links_that_never_were_are_answered_and_not_remembered() {
+    let mut machine = ready();
+    let counter = machine.open_counter(PEER, 0).unwrap();
+    frames(&mut machine);
+    for link in (1..100).map(LinkId) {
+        machine.handle_frame(PEER, Frame::Settle { link, counter }, 0);
+        assert_eq!(frames(&mut machine), [Frame::Settled { link, counter, pages: 0 }]);
+        assert!(!machine.counters.has_heard_of(link, counter), "{link:?}");
+    }
+    let link = LinkId(0);
+    machine.handle_frame(PEER, Frame::Settle { link, counter }, 0);
+    assert!(machine.counters.has_heard_of(link, counter), "nothing more is counted from its own link");
+}
+
+#[test]
 fn a_mark_is_good_for_its_own_link_only() {
     let mut machine = ready();
     let mark = machine.peer(PEER).unwrap().links[0].own_mark();
