@@ -118,6 +118,8 @@ pub struct Link {
     is_asleep: bool,
     /// Whether every queued operation waits for a key that has not arrived.
     only_waits: bool,
+    /// Whether the next poll looks at the socket.
+    must_look: bool,
     /// Whether `epoll` reports that the socket has room.
     awaits_socket: bool,
     epoch: u64,
@@ -198,6 +200,7 @@ impl Link {
             polls: 0,
             is_asleep: false,
             only_waits: false,
+            must_look: false,
             awaits_socket: false,
             epoch: process_epoch(),
             state: State::Up,
@@ -481,6 +484,10 @@ impl Link {
             self.abandon();
         } else {
             if let Err(error) = self.progress(&mut tell) {
+                // What the peer has sent before its end was reported as sent there.
+                if matches!(error, LinkError::PeerEnded | LinkError::PeerClosed) {
+                    let _ = self.take_entries(&mut tell, self.side.ring().slots);
+                }
                 self.go_down(error);
             }
             self.look_for_proofs();
@@ -507,7 +514,10 @@ impl Link {
         if std::mem::take(&mut self.is_asleep) {
             sleep::retract(&*self.segment, self.side.sleep_at());
             self.look()?;
-        } else if self.polls.is_multiple_of(POLLS_PER_LOOK) || self.has_peer_stopped() {
+        } else if std::mem::take(&mut self.must_look)
+            || self.polls.is_multiple_of(POLLS_PER_LOOK)
+            || self.has_peer_stopped()
+        {
             self.look()?;
         } else if self.segment.load(self.side.other().control_at(), Ordering::Acquire) != self.control_seen {
             self.receive()?;
@@ -518,7 +528,7 @@ impl Link {
         if !self.operations.is_empty() {
             self.work(STEP);
         }
-        if matches!(self.state, State::Up) { self.take_entries(tell) } else { Ok(()) }
+        if matches!(self.state, State::Up) { self.take_entries(tell, ENTRIES_PER_POLL) } else { Ok(()) }
     }
 
     /// Returns whether the peer's end of the link has ended. Its socket is closed, or is about to be.
@@ -527,9 +537,13 @@ impl Link {
         self.segment.load(self.side.other().stopped_at(), Ordering::Acquire) != 0
     }
 
-    fn take_entries(&mut self, tell: &mut impl FnMut(Event<'_>)) -> Result<(), LinkError> {
+    fn take_entries(
+        &mut self,
+        tell: &mut impl FnMut(Event<'_>),
+        entries_max: usize,
+    ) -> Result<(), LinkError> {
         let mut taken = 0;
-        while taken < ENTRIES_PER_POLL {
+        while taken < entries_max {
             self.entry.clear();
             let Some(kind) = self.consumer.pop(&mut self.entry)? else { break };
             taken += 1;
@@ -638,7 +652,7 @@ impl Link {
         let is_told = self.completions.is_empty() && self.ended_grants.is_empty();
         match self.state {
             State::Down { is_told: has_told, .. } => return is_told && has_told,
-            State::Up if !is_told => return false,
+            State::Up if !is_told || self.must_look => return false,
             State::Up => {}
         }
         // A first operation that is left may wait for room. Keys come by the socket, which wakes.
@@ -671,7 +685,7 @@ impl Link {
         self.check().map_err(GrantError::Link)?;
         let (announced, backing) = self.grants.make(memory, access)?;
         if let Err(error) = self.send(Packet::Grant(announced), Some(backing)) {
-            self.go_down(error);
+            self.not_sent(error);
         }
         Ok(announced.key)
     }
@@ -686,7 +700,16 @@ impl Link {
             return;
         }
         if let Err(error) = self.send(Packet::Revoke { key }, None) {
-            self.go_down(error);
+            self.not_sent(error);
+        }
+    }
+
+    /// A peer that has closed the link may have sent messages before: the next poll takes them, and
+    /// then ends the link.
+    fn not_sent(&mut self, error: LinkError) {
+        match error {
+            LinkError::PeerClosed => self.must_look = true,
+            error => self.go_down(error),
         }
     }
 
