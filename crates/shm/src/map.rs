@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn read_only_memory_is_mapped_for_reading_only() {
-        let fd = memfd(4096, all() - SealFlags::SEAL | SealFlags::FUTURE_WRITE);
+        let fd = memfd(4096, (all() - SealFlags::SEAL) | SealFlags::FUTURE_WRITE);
         fcntl_add_seals(&fd, SealFlags::SEAL).unwrap();
         assert!(matches!(refused(&fd, 4096), DescriptorError::Call { call: "mmap", .. }));
         let mapping = Mapping::new(fd.as_fd(), 4096, Access::ReadOnly).unwrap();
