@@ -31,6 +31,7 @@ const LIBRARIES: &[&str] = &[
     "farreach-fabric",
     "farreach-proto",
     "farreach-rail",
+    "farreach-shm",
     "farreach-doctor",
     "farreach-dylib",
 ];

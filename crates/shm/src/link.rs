@@ -29,9 +29,6 @@ use crate::words::Words;
 const OPERATIONS_MAX: usize = 256;
 /// Ring entries that one poll takes.
 const ENTRIES_PER_POLL: usize = 32;
-/// Entries that are taken when the peer has ended: as many as a ring holds, however many a hostile
-/// one goes on to write.
-const ENTRIES_MAX: usize = 1 << 16;
 /// Packets that one poll receives. Each is a system call, and may map memory.
 const PACKETS_PER_POLL: usize = 8;
 /// Polls between two looks at the socket and the process of the peer. Each is a system call.
@@ -121,6 +118,8 @@ pub struct Link {
     is_asleep: bool,
     /// Whether every queued operation waits for a key that has not arrived.
     only_waits: bool,
+    /// Whether the next poll looks at the socket.
+    must_look: bool,
     /// Whether `epoll` reports that the socket has room.
     awaits_socket: bool,
     epoch: u64,
@@ -201,6 +200,7 @@ impl Link {
             polls: 0,
             is_asleep: false,
             only_waits: false,
+            must_look: false,
             awaits_socket: false,
             epoch: process_epoch(),
             state: State::Up,
@@ -484,9 +484,9 @@ impl Link {
             self.abandon();
         } else {
             if let Err(error) = self.progress(&mut tell) {
-                // What the peer had written before it ended is delivered.
+                // What the peer has sent before its end was reported as sent there.
                 if matches!(error, LinkError::PeerEnded | LinkError::PeerClosed) {
-                    let _ = self.take_entries(ENTRIES_MAX, &mut tell);
+                    let _ = self.take_entries(&mut tell, self.side.ring().slots);
                 }
                 self.go_down(error);
             }
@@ -514,7 +514,10 @@ impl Link {
         if std::mem::take(&mut self.is_asleep) {
             sleep::retract(&*self.segment, self.side.sleep_at());
             self.look()?;
-        } else if self.polls.is_multiple_of(POLLS_PER_LOOK) || self.has_peer_stopped() {
+        } else if std::mem::take(&mut self.must_look)
+            || self.polls.is_multiple_of(POLLS_PER_LOOK)
+            || self.has_peer_stopped()
+        {
             self.look()?;
         } else if self.segment.load(self.side.other().control_at(), Ordering::Acquire) != self.control_seen {
             self.receive()?;
@@ -525,7 +528,7 @@ impl Link {
         if !self.operations.is_empty() {
             self.work(STEP);
         }
-        if matches!(self.state, State::Up) { self.take_entries(ENTRIES_PER_POLL, tell) } else { Ok(()) }
+        if matches!(self.state, State::Up) { self.take_entries(tell, ENTRIES_PER_POLL) } else { Ok(()) }
     }
 
     /// Returns whether the peer's end of the link has ended. Its socket is closed, or is about to be.
@@ -534,9 +537,13 @@ impl Link {
         self.segment.load(self.side.other().stopped_at(), Ordering::Acquire) != 0
     }
 
-    fn take_entries(&mut self, max: usize, tell: &mut impl FnMut(Event<'_>)) -> Result<(), LinkError> {
+    fn take_entries(
+        &mut self,
+        tell: &mut impl FnMut(Event<'_>),
+        entries_max: usize,
+    ) -> Result<(), LinkError> {
         let mut taken = 0;
-        while taken < max {
+        while taken < entries_max {
             self.entry.clear();
             let Some(kind) = self.consumer.pop(&mut self.entry)? else { break };
             taken += 1;
@@ -645,7 +652,7 @@ impl Link {
         let is_told = self.completions.is_empty() && self.ended_grants.is_empty();
         match self.state {
             State::Down { is_told: has_told, .. } => return is_told && has_told,
-            State::Up if !is_told => return false,
+            State::Up if !is_told || self.must_look => return false,
             State::Up => {}
         }
         // A first operation that is left may wait for room. Keys come by the socket, which wakes.
@@ -678,7 +685,7 @@ impl Link {
         self.check().map_err(GrantError::Link)?;
         let (announced, backing) = self.grants.make(memory, access)?;
         if let Err(error) = self.send(Packet::Grant(announced), Some(backing)) {
-            self.go_down(error);
+            self.not_sent(error);
         }
         Ok(announced.key)
     }
@@ -693,7 +700,16 @@ impl Link {
             return;
         }
         if let Err(error) = self.send(Packet::Revoke { key }, None) {
-            self.go_down(error);
+            self.not_sent(error);
+        }
+    }
+
+    /// A peer that has closed the link may have sent messages before: the next poll takes them, and
+    /// then ends the link.
+    fn not_sent(&mut self, error: LinkError) {
+        match error {
+            LinkError::PeerClosed => self.must_look = true,
+            error => self.go_down(error),
         }
     }
 

@@ -257,3 +257,88 @@ pub(crate) enum Work {
         change: Change,
     },
 }
+
+#[cfg(all(test, not(miri), not(loom)))]
+mod tests {
+    use std::os::fd::OwnedFd;
+
+    use farreach_memory::Memory;
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+
+    use super::*;
+    use crate::map::Access;
+    use crate::wire::Announced;
+
+    const KEY: u64 = (3 << 16) | 5;
+
+    /// Returns a segment in which the acceptor has granted two pages, and the key at the other side.
+    fn granted(access: Access) -> (Segment, RemoteKeys) {
+        let (segment, _) = Segment::create().unwrap();
+        let fd: OwnedFd = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&fd, 16384).unwrap();
+        fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).unwrap();
+        let mut keys = RemoteKeys::default();
+        keys.add(Announced { key: KEY, file_len: 16384, offset: 4096, len: 8192, access }, vec![fd]).unwrap();
+        segment.store(Side::Acceptor.generation_at(5), 3, Ordering::Relaxed);
+        (segment, keys)
+    }
+
+    fn write(segment: &Segment, keys: &RemoteKeys, targets: &[Target]) -> Result<Step, OperationError> {
+        let len = targets.iter().map(|target| target.len as usize).sum();
+        let buffers = Memory::allocate(len).map_or(Buffers::None, Buffers::from);
+        let view = View { keys, segment, peer: Side::Acceptor };
+        view.copy(Direction::Write, targets, &buffers, &mut Cursor::default(), STEP)
+    }
+
+    #[test]
+    fn a_copy_that_ends_after_a_revocation_is_revoked() {
+        let (segment, keys) = granted(Access::ReadWrite);
+        let targets = [Target { key: KEY, offset: 0, len: 8192 }];
+        assert_eq!(write(&segment, &keys, &targets).unwrap(), Step::Done);
+        // The peer has raised the generation, and its packet has not arrived: the key is known.
+        segment.store(Side::Acceptor.generation_at(5), 4, Ordering::Relaxed);
+        assert!(matches!(write(&segment, &keys, &targets), Err(OperationError::Revoked)));
+        let view = View { keys: &keys, segment: &segment, peer: Side::Acceptor };
+        let word = Target { key: KEY, offset: 8, len: 8 };
+        assert!(matches!(view.change(word, Change::Add(1)), Err(OperationError::Revoked)));
+    }
+
+    #[test]
+    fn nothing_beyond_the_grant_is_accessed() {
+        let (segment, keys) = granted(Access::ReadWrite);
+        for (offset, len) in [(0, 8193), (8192, 1), (8191, 2), (u64::MAX, 1), (u64::MAX - 1, 2)] {
+            let outcome = write(&segment, &keys, &[Target { key: KEY, offset, len }]);
+            assert!(matches!(outcome, Err(OperationError::OutOfBounds { .. })), "{offset} {len}");
+        }
+        assert_eq!(write(&segment, &keys, &[Target { key: KEY, offset: 8192, len: 0 }]).unwrap(), Step::Done);
+    }
+
+    #[test]
+    fn a_grant_for_reading_is_not_written_to() {
+        let (segment, keys) = granted(Access::ReadOnly);
+        let outcome = write(&segment, &keys, &[Target { key: KEY, offset: 0, len: 1 }]);
+        assert!(matches!(outcome, Err(OperationError::ReadOnly)), "{outcome:?}");
+    }
+
+    #[test]
+    fn a_copy_goes_on_where_its_budget_ended() {
+        let (segment, keys) = granted(Access::ReadWrite);
+        let view = View { keys: &keys, segment: &segment, peer: Side::Acceptor };
+        let targets = [Target { key: KEY, offset: 100, len: 50 }, Target { key: KEY, offset: 10, len: 51 }];
+        let mut first = Memory::allocate(101).unwrap();
+        for (index, byte) in first.iter_mut().enumerate() {
+            *byte = index as u8;
+        }
+        let second = first.split_off(33);
+        let buffers = Buffers::of_slices(vec![first, second]);
+        let (mut cursor, mut steps) = (Cursor::default(), 1);
+        while view.copy(Direction::Write, &targets, &buffers, &mut cursor, 7).unwrap() == Step::More {
+            steps += 1;
+        }
+        assert_eq!(steps, 101_usize.div_ceil(7));
+        let back = Buffers::from(Memory::allocate(101).unwrap());
+        view.copy(Direction::Read, &targets, &back, &mut Cursor::default(), STEP).unwrap();
+        let back = back.into_slice().unwrap();
+        assert!(back.iter().enumerate().all(|(index, byte)| *byte == index as u8));
+    }
+}

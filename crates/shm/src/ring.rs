@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn threads_pass_entries() {
         let (_, mut producer, mut consumer) = ring();
-        let count = if cfg!(miri) { 40 } else { 5_000_u32 };
+        let count = if cfg!(miri) { 40 } else { 2_000_u32 };
         let sender = std::thread::spawn(move || {
             for number in 0..count {
                 let len = 4 + number as usize % (AREA.len_max() - 4);

@@ -501,4 +501,49 @@ pub(super) const MUTANTS: &[Mutant] = &[
         instead: "end.is_some(),",
         test: "exposed::tests::nothing_beyond_the_end_is_reached",
     },
+    // Memory that another process maps.
+    Mutant {
+        name: "an exchange leaves the old pages in their place",
+        file: "crates/memory/src/exchange.rs",
+        guard: "fresh.replace(target, &old)?;",
+        instead: "let _ = (fresh, target);",
+        test: "exchange::tests::bytes_stay_and_late_bytes_do_not_appear",
+    },
+    Mutant {
+        name: "an exchange ends keys before its last page",
+        file: "crates/memory/src/exchange.rs",
+        guard: "if self.left() > 0 {
+            return Err(self);",
+        instead: "if false {
+            return Err(self);",
+        test: "exchange::tests::an_exchange_that_is_dropped_leaks_the_memory",
+    },
+    Mutant {
+        name: "the size of shared memory is not sealed",
+        file: "crates/memory/src/mem_file.rs",
+        guard: "fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)?;",
+        instead: "",
+        test: "mem_file::tests::the_size_is_sealed_and_seals_are_final_when_a_descriptor_is_passed",
+    },
+    Mutant {
+        name: "a peer's memory is mapped although its size is not sealed",
+        file: "crates/shm/src/map.rs",
+        guard: "if !seals.contains(SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL) {",
+        instead: "if false {",
+        test: "map::tests::what_is_no_sealed_memory_is_refused",
+    },
+    Mutant {
+        name: "a late copy counts as complete",
+        file: "crates/shm/src/operation.rs",
+        guard: "self.check_generations(&targets[first..=last])?;",
+        instead: "let _ = (first, last);",
+        test: "operation::tests::a_copy_that_ends_after_a_revocation_is_revoked",
+    },
+    Mutant {
+        name: "a copy exceeds the grant",
+        file: "crates/shm/src/remote.rs",
+        guard: "if offset.checked_add(len).is_none_or(|end| end > self.len) {",
+        instead: "if offset.checked_add(len).is_none_or(|end| end > self.len + 4096) {",
+        test: "operation::tests::nothing_beyond_the_grant_is_accessed",
+    },
 ];

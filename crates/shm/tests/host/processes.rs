@@ -178,8 +178,7 @@ fn a_forked_child_gets_errors() {
     let mut listener = listener();
     let peer = Peer::start("processes::role_of_one_that_forks", &listener);
     let mut link = accept(&mut listener);
-    assert_eq!(message(&mut link), b"before");
-    assert_eq!(message(&mut link), b"still here");
+    while message(&mut link) != b"still here" {}
     let (is_success, output) = peer.end();
     assert!(is_success, "{output}");
 }
@@ -276,4 +275,32 @@ fn role_of_one_that_adds() {
     }
     send(&mut link, b"added");
     // The grants of the other side end with this process.
+}
+
+/// The last messages of a process that ends are taken, also if nobody polled until then.
+#[test]
+fn the_last_messages_of_a_process_arrive() {
+    let mut listener = listener();
+    let peer = Peer::start("processes::role_of_one_that_says_goodbye", &listener);
+    let mut link = accept(&mut listener);
+    assert!(peer.end().0);
+    let (mut arrived, mut is_down) = (Vec::new(), false);
+    wait("the end", || {
+        link.poll(|event| match event {
+            Event::Message(bytes) => arrived.push(bytes[0]),
+            Event::Down(_) => is_down = true,
+            _ => assert!(!is_down),
+        });
+        is_down.then_some(())
+    });
+    assert_eq!(arrived, (0..100).collect::<Vec<u8>>());
+}
+
+#[test]
+#[ignore = "a role in another test"]
+fn role_of_one_that_says_goodbye() {
+    let mut link = connect_as_peer();
+    for number in 0..100 {
+        send(&mut link, &[number]);
+    }
 }
