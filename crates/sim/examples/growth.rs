@@ -184,8 +184,13 @@ impl Host {
         (hello.rails, hello.messages) = (vec!["null".to_owned()], 16);
         (hello.grants, hello.counters, hello.heartbeat_ms) = (1 << 20, 1 << 20, 500);
         self.machine.handle_frame(key, Frame::Hello(hello), self.now);
-        self.step();
-        let link = self.offered.take().expect("a link is offered");
+        // Links are opened in turn, with steps between.
+        let link = loop {
+            self.step();
+            if let Some(link) = self.offered.take() {
+                break link;
+            }
+        };
         let answer = LinkOffer { link, from: 0, to: 0, address: Vec::new() };
         self.machine.handle_frame(key, Frame::Link(answer), self.now);
         self.step();

@@ -198,7 +198,7 @@ pub(super) fn immediates(args: &AttackArgs) -> Result<Attacked> {
             4 => immediate(CounterId::from_raw(name(own).wrapping_add(near << 8))),
             // Other epochs of the same counter.
             5 => immediate(CounterId::from_raw(name(&other) & !0x3f | near & 0x3f)),
-            6 => immediate(CounterId::from_raw(((number / 8 & 0xffff) as u32) << 8)),
+            6 => immediate(CounterId::from_raw((((number / 8) & 0xffff) as u32) << 8)),
             _ => rng.next_u64() as u32,
         };
         (bits != own_bits).then(|| insider.poster.write(own.address, own.key, Some(bits)))
