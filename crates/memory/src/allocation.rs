@@ -17,6 +17,19 @@ use crate::mem_file::MemFile;
 /// The huge page size, 2 MiB, that every x86-64 kernel and most aarch64 kernels support.
 const HUGE_PAGE: usize = 2 << 20;
 
+/// Returns an error if the kernel would refuse as many anonymous pages. For pages of a file it does
+/// not check whether the host can have them: it would end this process while they are faulted in.
+fn check_room(len: usize, huge: bool) -> Result<(), AllocateReason> {
+    // The kernel reserves huge pages, also for files.
+    if huge {
+        return Ok(());
+    }
+    let start = map_anonymous(len, false)?;
+    // SAFETY: the mapping was just made with this length, and nothing has a pointer to it.
+    unsafe { libc::munmap(start.as_ptr().cast(), len) };
+    Ok(())
+}
+
 /// Owned pages. They are unmapped, or returned to their owner, on drop.
 #[derive(Debug)]
 pub(crate) struct Allocation {
@@ -90,7 +103,10 @@ impl Allocation {
             }
         };
         let start = match &file {
-            Some(file) => file.map(0, mapped_len).map_err(|error| not_mapped(error, huge))?,
+            Some(file) => {
+                check_room(mapped_len, huge)?;
+                file.map(0, mapped_len).map_err(|error| not_mapped(error, huge))?
+            }
             None => map_anonymous(mapped_len, huge)?,
         };
         let files = file.map(|file| Extents::whole(Arc::new(file)));

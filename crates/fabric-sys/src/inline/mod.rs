@@ -22,7 +22,7 @@ macro_rules! inline {
             => checked $same:ident.$table:ident.$entry:ident in $Table:ty;
         $($rest:tt)*
     ) => {
-        inline! { @fn
+        inline! { @fn [other]
             $(#[$meta])* $name($object: $object_ty $(, $arg: $ty)*) -> $ret {
                 match checked_entry!($object, $table, $Table, $entry) {
                     Some(function) => function($object $(, $arg)*),
@@ -38,7 +38,7 @@ macro_rules! inline {
             => $same:ident.$table:ident.$entry:ident;
         $($rest:tt)*
     ) => {
-        inline! { @fn
+        inline! { @fn [$table]
             $(#[$meta])* $name($object: $object_ty $(, $arg: $ty)*) -> $ret {
                 (*(*$object).$table).$entry.unwrap_unchecked()($object $(, $arg)*)
             }
@@ -51,7 +51,7 @@ macro_rules! inline {
             => &$same:ident.fid, $table:ident.$entry:ident;
         $($rest:tt)*
     ) => {
-        inline! { @fn
+        inline! { @fn [other]
             $(#[$meta])* $name($object: $object_ty $(, $arg: $ty)*) -> $ret {
                 (*(*$object).$table).$entry.unwrap_unchecked()(&raw mut (*$object).fid $(, $arg)*)
             }
@@ -64,7 +64,7 @@ macro_rules! inline {
             => &$same:ident.fid.$entry:ident;
         $($rest:tt)*
     ) => {
-        inline! { @fn
+        inline! { @fn [other]
             $(#[$meta])* $name($object: $object_ty $(, $arg: $ty)*) -> $ret {
                 (*(*$object).fid.ops).$entry.unwrap_unchecked()(&raw mut (*$object).fid $(, $arg)*)
             }
@@ -77,14 +77,14 @@ macro_rules! inline {
             => $same:ident as $class:ty, $table:ident.$entry:ident;
         $($rest:tt)*
     ) => {
-        inline! { @fn
+        inline! { @fn [other]
             $(#[$meta])* $name($object: $object_ty $(, $arg: $ty)*) -> $ret {
                 (*(*$object.cast::<$class>()).$table).$entry.unwrap_unchecked()($object $(, $arg)*)
             }
         }
         inline! { $($rest)* }
     };
-    (@fn $(#[$meta:meta])* $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty { $($body:tt)* }) => {
+    (@fn [$table:ident] $(#[$meta:meta])* $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty { $($body:tt)* }) => {
         $(#[$meta])*
         ///
         /// # Safety
@@ -95,12 +95,32 @@ macro_rules! inline {
         #[inline]
         #[allow(clippy::too_many_arguments, reason = "as many as C has")]
         pub unsafe fn $name($($arg: $ty),*) -> $ret {
-            farreach_dylib::in_call(&stringify!($name), || {
+            noted!($table $name {
                 // SAFETY: the caller guarantees that the object is live. Its provider installed the
                 // table and left no entry empty.
                 unsafe { $($body)* }
             })
         }
+    };
+}
+
+/// Notes a call for [`InCall`](farreach_dylib::InCall), except for work requests: the carrier of the
+/// engine notes that it posts, and each instruction counts there.
+macro_rules! noted {
+    (msg $name:ident $call:block) => {
+        $call
+    };
+    (rma $name:ident $call:block) => {
+        $call
+    };
+    (tagged $name:ident $call:block) => {
+        $call
+    };
+    (atomic $name:ident $call:block) => {
+        $call
+    };
+    ($other:ident $name:ident $call:block) => {
+        farreach_dylib::in_call(&stringify!($name), || $call)
     };
 }
 

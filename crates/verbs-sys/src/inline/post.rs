@@ -2,8 +2,6 @@
 
 use std::ffi::c_int;
 
-use farreach_dylib::in_call;
-
 use crate::bindings::*;
 
 /// `ibv_post_send(3)`: posts a list to the send queue. Returns 0, or an errno with `bad_wr` at the
@@ -16,10 +14,8 @@ use crate::bindings::*;
 /// completions. libibverbs has opened the context, and always fills this entry.
 #[inline]
 pub unsafe fn ibv_post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
-    in_call(&"ibv_post_send", || {
-        // SAFETY: the queue pair lives, and libibverbs fills the entry of every context that it opens.
-        unsafe { (*(*qp).context).ops.post_send.unwrap_unchecked()(qp, wr, bad_wr) }
-    })
+    // SAFETY: the queue pair lives, and libibverbs fills the entry of every context that it opens.
+    unsafe { (*(*qp).context).ops.post_send.unwrap_unchecked()(qp, wr, bad_wr) }
 }
 
 /// `ibv_post_recv(3)`: posts a list to the receive queue. Returns 0, or an errno with `bad_wr` at
@@ -30,10 +26,8 @@ pub unsafe fn ibv_post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut 
 /// As for [`ibv_post_send`].
 #[inline]
 pub unsafe fn ibv_post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
-    in_call(&"ibv_post_recv", || {
-        // SAFETY: the queue pair lives, and libibverbs fills the entry of every context that it opens.
-        unsafe { (*(*qp).context).ops.post_recv.unwrap_unchecked()(qp, wr, bad_wr) }
-    })
+    // SAFETY: the queue pair lives, and libibverbs fills the entry of every context that it opens.
+    unsafe { (*(*qp).context).ops.post_recv.unwrap_unchecked()(qp, wr, bad_wr) }
 }
 
 /// `ibv_post_srq_recv(3)`: posts a list to a shared receive queue.
@@ -47,10 +41,8 @@ pub unsafe fn ibv_post_srq_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    in_call(&"ibv_post_srq_recv", || {
-        // SAFETY: the queue lives, and libibverbs fills the entry of every context that it opens.
-        unsafe { (*(*srq).context).ops.post_srq_recv.unwrap_unchecked()(srq, wr, bad_wr) }
-    })
+    // SAFETY: the queue lives, and libibverbs fills the entry of every context that it opens.
+    unsafe { (*(*srq).context).ops.post_srq_recv.unwrap_unchecked()(srq, wr, bad_wr) }
 }
 
 /// `ibv_post_wq_recv(3)`: posts a list to a work queue.
