@@ -124,7 +124,7 @@ fn frames() -> Vec<Frame> {
     vec![
         Frame::Hello(hello),
         Frame::Link(LinkOffer { link, from: 0, to: 1, address: vec![7; 40] }),
-        Frame::LinkReady { link, mark: 0xfeed_beef_dead_cafe, needs_names: true },
+        Frame::LinkReady { link, mark: 0xfeed_beef_dead_cafe, needs_names: true, binds_keys: true },
         Frame::LinkLost { link, is_quiet: true, reason: reason.clone() },
         Frame::Grant(GrantOffer { grant: 5, len: 1 << 20, rights: 7, keys: vec![Some((4096, 99)), None] }),
         Frame::Revoke { grant: 5 },

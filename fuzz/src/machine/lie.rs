@@ -114,7 +114,7 @@ impl Lie {
             }),
             Self::LinkReady { link: id, mark, needs_names } => {
                 let mark = mark.get(&heard.marks, add);
-                Frame::LinkReady { link: link(id), mark, needs_names: *needs_names }
+                Frame::LinkReady { link: link(id), mark, needs_names: *needs_names, binds_keys: *needs_names }
             }
             Self::LinkLost { link: id, is_quiet, reason } => {
                 let reason = "r".repeat(usize::from(*reason % 1000));

@@ -101,6 +101,7 @@ fn properties(rail: usize, bits: u8) -> Properties {
         immediates_name_link: is_set(2),
         links_end_alone: is_set(1),
         ended_keys: if is_set(0) { EndedKeys::StopAll } else { EndedKeys::StopNew },
+        keys_are_bound: is_set(0) && is_set(1) && is_set(2),
         rate_bps: 1_000_000_000,
     }
 }
@@ -266,7 +267,12 @@ impl World {
                     peer.says.push_back(Frame::Link(offer));
                 }
                 let mark = peer.names << 32 | link.0;
-                peer.says.push_back(Frame::LinkReady { link: *link, mark, needs_names: false });
+                peer.says.push_back(Frame::LinkReady {
+                    link: *link,
+                    mark,
+                    needs_names: false,
+                    binds_keys: false,
+                });
             }
             Frame::LinkLost { link, .. } => {
                 if peer.lost_links.len() < 64 && peer.lost_links.insert(*link) {
@@ -407,8 +413,8 @@ impl World {
         self.machine.end_polls();
         self.drain(Scope::All);
         self.machine.begin_round(8);
-        let has_posted = self.post_all();
-        self.machine.end_step(has_posted);
+        self.post_all();
+        self.machine.end_step();
         self.drain(Scope::All);
         // Peers that are alive say so.
         for place in 0..self.peers.len() {
@@ -419,12 +425,11 @@ impl World {
         self.settle();
     }
 
-    fn post_all(&mut self) -> bool {
-        let mut has_posted = false;
+    fn post_all(&mut self) {
         // A round is bounded by the windows of all links.
         for _ in 0..10_000 {
             self.drain(Scope::All);
-            let Some(post) = self.machine.poll_post() else { return has_posted };
+            let Some(post) = self.machine.poll_post() else { return };
             let message = match &post.content {
                 Content::Message { sequence, bytes, .. } => {
                     assert!(bytes.len() <= MESSAGE_MAX);
@@ -443,7 +448,6 @@ impl World {
             };
             if posted.is_ok() {
                 self.in_flight.push(work);
-                has_posted = true;
             }
             self.machine.handle_posted(work.slot, posted);
         }
@@ -565,7 +569,7 @@ impl World {
         match control {
             Control::OpenLink(opening) => Some(opening.peer),
             Control::Connect { end, .. } => of_link(&end.link),
-            Control::CloseLink { link, .. } => of_link(link),
+            Control::CloseLink { link, .. } | Control::BindKey { link, .. } => of_link(link),
             Control::Reset { .. } => None,
             Control::EndKeys { grant } | Control::GiveBack { grant, .. } => self.grants.get(grant).copied(),
         }
@@ -606,6 +610,10 @@ impl World {
                         self.machine.handle_completed(rail, work.slot, None, Err(error()));
                     });
                 }
+            }
+            Control::BindKey { rail, link, grant } => {
+                let bound = if self.fails(3) { Err(error()) } else { Ok((0, grant)) };
+                self.machine.handle_key_bound(rail, link, grant, bound);
             }
             Control::EndKeys { grant } => {
                 self.machine.handle_keys_ended(

@@ -411,7 +411,15 @@ fn a_server_without_descriptors_says_so() {
     // Another limit than that it began with, or of the whole host, takes it by surprise.
     let limit = |count| Rlimit { current: Some(count), maximum: Some(1024) };
     let id = Pid::from_raw(server.id() as i32);
-    let few = prlimit(id, Resource::Nofile, limit(server.descriptors() as u64 - 1)).expect("our own process");
+    // The limit is one of numbers, and the lowest free one is used next. Descriptors of the last client
+    // are closed first.
+    let free = || (0..).find(|number| !server.has_descriptor(*number)).unwrap_or_default();
+    let mut lowest = free();
+    eventually("descriptors are closed", || {
+        thread::sleep(Duration::from_millis(100));
+        lowest == std::mem::replace(&mut lowest, free())
+    });
+    let few = prlimit(id, Resource::Nofile, limit(lowest)).expect("our own process");
     let mut refused = Raw::connect(&server);
     let told = refused.welcome().expect("an answer");
     assert_eq!(told["Err"]["error"], "this server has no free descriptors", "{told:#}");

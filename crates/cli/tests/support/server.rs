@@ -266,6 +266,11 @@ impl Server {
         });
     }
 
+    /// Returns whether it has a descriptor of this number.
+    pub(crate) fn has_descriptor(&self, number: u64) -> bool {
+        fs::symlink_metadata(format!("/proc/{}/fd/{number}", self.id())).is_ok()
+    }
+
     /// How many descriptors it has open.
     pub(crate) fn descriptors(&self) -> usize {
         self.ask("ls /proc/PID/fd | wc -l").trim().parse().expect("a number")
