@@ -19,7 +19,8 @@ pub type Transfer = Pending<Transferred, TransferError>;
 ///
 /// ```no_run
 /// # use farreach::{Transfer, Transferred};
-/// # /// # fn show(mut transfer: Transfer) -> Result<(), farreach::TransferError> {
+/// # use std::time::Duration;
+/// # fn show(mut transfer: Transfer) -> Result<(), farreach::TransferError> {
 /// let Transferred { buffer, stats, .. } = transfer.wait(Duration::from_secs(5))?;
 /// println!("{stats}");
 /// let slice = buffer.into_slice().expect("it was given as a slice");
