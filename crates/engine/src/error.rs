@@ -19,7 +19,7 @@ use crate::{Buffer, Exposed, LostReason, RailError, TransferStats};
 /// that is what a program prints whose `main` returns the error.
 ///
 /// ```
-/// /// use farreach::{Engine, ErrorKind, Settings};
+/// use farreach::{Engine, ErrorKind, Settings};
 ///
 /// let error = Engine::with(Settings::new().depth(0)).unwrap_err();
 /// assert_eq!(error.kind(), ErrorKind::Setting);
