@@ -136,7 +136,11 @@ impl Peer {
         let links = self.links.iter().map(due);
         let (silent, speak) =
             (self.heard_at.saturating_add(silence), self.spoke_at.saturating_add(self.heartbeat));
-        links.fold(silent.min(speak), u64::min)
+        // Peers that are only kept alive are due together, so that a driver that sleeps is woken a few
+        // times for all of them.
+        let together = (self.heartbeat / 8).max(1);
+        let idle = silent.min(speak).div_ceil(together).saturating_mul(together);
+        links.fold(idle, u64::min)
     }
 
     /// Returns `true` if no request for it is open.
