@@ -256,13 +256,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: LIES,
     },
     Mutant {
-        name: "a peer settles a link for a counter of another one",
-        file: "crates/proto/src/machine/reset.rs",
-        guard: "let is_open = self.counters.is_of(counter, key);",
-        instead: "let is_open = true;",
-        test: LIES,
-    },
-    Mutant {
         name: "a message is of the peer whose mark it has, whichever link it came over",
         file: "crates/proto/src/machine/message.rs",
         guard: "if end.rail != rail || link.is_some_and(|link| link != end.link) {",
@@ -274,7 +267,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "crates/proto/src/machine/grant.rs",
         guard: "if self.grants.of_peer(id, key).is_some_and(OwnGrant::acknowledge) {",
         instead: "if key.0 < u32::MAX && self.grants.get_mut(id).is_some_and(OwnGrant::acknowledge) {",
-        test: LIES,
+        test: "tests::unstopped::a_peer_cannot_say_that_another_has_stopped",
     },
     Mutant {
         name: "a peer announces more grants than it may",
@@ -309,7 +302,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "crates/proto/src/machine/keep_alive.rs",
         guard: "is_some_and(|since| now >= since.saturating_add(answer_within)) {",
         instead: "is_some_and(|since| now == since.saturating_add(answer_within).max(u64::MAX)) {",
-        test: LIES,
+        test: "machine::tests::hostile::a_peer_that_does_not_account_for_a_lost_link_is_lost_and_its_transfers_end",
     },
     Mutant {
         name: "a card lets any peer use any key",
