@@ -256,6 +256,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: LIES,
     },
     Mutant {
+        name: "a peer settles a link for a counter of another one",
+        file: "crates/proto/src/machine/reset.rs",
+        guard: "let is_open = self.counters.is_of(counter, key);",
+        instead: "let is_open = true;",
+        test: "machine::tests::hostile::a_peer_cannot_settle_a_link_for_a_counter_of_another_one",
+    },
+    Mutant {
         name: "a message is of the peer whose mark it has, whichever link it came over",
         file: "crates/proto/src/machine/message.rs",
         guard: "if end.rail != rail || link.is_some_and(|link| link != end.link) {",

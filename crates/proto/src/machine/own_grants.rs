@@ -181,15 +181,19 @@ impl OwnGrant {
     /// Begins to bind its keys to a link. Returns `false` if they are being ended: nothing more is
     /// bound then.
     pub(super) fn begin_binding(&mut self) -> bool {
-        let is_alive = self.keys == Keys::Alive && self.ending.is_none();
-        self.binding += u32::from(is_alive);
-        is_alive
+        let is_in_use = self.is_in_use();
+        self.binding += u32::from(is_in_use);
+        is_in_use
     }
 
     /// Notes that its keys are bound to a link, or cannot be. Returns `true` if the peer may be told
     /// the key.
     pub(super) fn end_binding(&mut self) -> bool {
         self.binding = self.binding.saturating_sub(1);
+        self.is_in_use()
+    }
+
+    fn is_in_use(&self) -> bool {
         self.keys == Keys::Alive && self.ending.is_none()
     }
 

@@ -1,8 +1,6 @@
 //! The links of a rail: one queue pair each.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-
+use farreach_proto::machine::IdMap;
 use farreach_rail::{LinkKey, RailError};
 use farreach_verbs::qp::QueuePair;
 use farreach_verbs::qp::state::PeerAddress;
@@ -55,11 +53,17 @@ pub(super) struct Links {
     free: Vec<usize>,
     /// The number of links created so far.
     made: u64,
-    keys: HashMap<u32, LinkKey, BuildHasherDefault<NumberHasher>>,
+    /// By queue pair number, which the kernel assigns.
+    keys: IdMap<u32, LinkKey>,
 }
 
 /// The lower bits of a key are a slot; the bits above are a number that no other link has.
 const SLOT_BITS: u32 = 24;
+
+#[inline]
+fn slot_of(key: LinkKey) -> usize {
+    (key.0 & ((1 << SLOT_BITS) - 1)) as usize
+}
 
 impl Links {
     pub(super) fn insert(&mut self, link: Link) -> LinkKey {
@@ -77,23 +81,21 @@ impl Links {
 
     #[inline]
     pub(super) fn get_mut(&mut self, key: LinkKey) -> Option<&mut Link> {
-        let slot = (key.0 & ((1 << SLOT_BITS) - 1)) as usize;
-        match self.slots.get_mut(slot) {
+        match self.slots.get_mut(slot_of(key)) {
             Some(Some((found, link))) if *found == key => Some(link),
             _ => None,
         }
     }
 
     pub(super) fn contains(&self, key: LinkKey) -> bool {
-        let slot = (key.0 & ((1 << SLOT_BITS) - 1)) as usize;
-        matches!(self.slots.get(slot), Some(Some((found, _))) if *found == key)
+        matches!(self.slots.get(slot_of(key)), Some(Some((found, _))) if *found == key)
     }
 
     /// Removes a link. Completions of its queue pair are still attributed to it, until
     /// [`forget`](Self::forget).
     pub(super) fn remove(&mut self, key: LinkKey) -> Option<Link> {
         self.get_mut(key)?;
-        let slot = (key.0 & ((1 << SLOT_BITS) - 1)) as usize;
+        let slot = slot_of(key);
         self.free.push(slot);
         self.slots[slot].take().map(|(_, link)| link)
     }
@@ -115,28 +117,5 @@ impl Links {
 
     pub(super) fn is_empty(&self) -> bool {
         self.slots.len() == self.free.len()
-    }
-}
-
-/// A hasher for queue pair numbers. The kernel assigns them, not a stranger, so one multiplication
-/// spreads them well enough.
-#[derive(Debug, Default)]
-struct NumberHasher(u64);
-
-impl Hasher for NumberHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u32((*byte).into());
-        }
-    }
-
-    #[inline]
-    fn write_u32(&mut self, number: u32) {
-        // The bits of the golden ratio: neighbours are far apart, in the upper bits too.
-        self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }

@@ -229,6 +229,19 @@ fn questions_about_links_that_never_were_are_answered_and_not_remembered() {
     assert!(machine.counters.has_heard_of(link, counter), "nothing more is counted from its own link");
 }
 
+/// Ids of links are those of one connection, so two peers have links with the same id.
+#[test]
+fn a_peer_cannot_settle_a_link_for_a_counter_of_another_one() {
+    let mut machine = ready();
+    let other = machine.add_peer(false, 0);
+    let counter = machine.open_counter(other, 0).unwrap();
+    frames(&mut machine);
+    let link = LinkId(0);
+    machine.handle_frame(PEER, Frame::Settle { link, counter }, 0);
+    assert_eq!(frames(&mut machine), [Frame::Settled { link, counter, pages: 0 }]);
+    assert!(!machine.counters.has_heard_of(link, counter), "the other peer's link counts on");
+}
+
 #[test]
 fn a_mark_is_good_for_its_own_link_only() {
     let mut machine = ready();
