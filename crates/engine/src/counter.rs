@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use farreach_proto::counter::CounterId;
+use farreach_proto::machine::PeerKey;
 
 use crate::driver::Command;
 use crate::hung_call::Timeout;
@@ -37,6 +38,7 @@ pub struct Counter {
     pub(crate) progress: Arc<Running>,
     pub(crate) id: CounterId,
     pub(crate) cell: Arc<CounterCell>,
+    pub(crate) key: PeerKey,
     pub(crate) peer: Arc<PeerCell>,
 }
 
@@ -58,7 +60,8 @@ impl Counter {
     /// that have arrived count even then.
     pub fn reach(&self, pages: u64) -> Pending<()> {
         let (cell, watcher) = (Arc::clone(&self.cell), self.cell.watch.watcher());
-        Pending::new(&self.progress, Arrival { cell, peer: Arc::clone(&self.peer), watcher, pages })
+        let (key, peer) = (self.key, Arc::clone(&self.peer));
+        Pending::new(&self.progress, Arrival { cell, key, peer, watcher, pages })
     }
 }
 
@@ -80,6 +83,7 @@ impl fmt::Debug for Counter {
 
 struct Arrival {
     cell: Arc<CounterCell>,
+    key: PeerKey,
     peer: Arc<PeerCell>,
     watcher: Watcher,
     pages: u64,
@@ -105,6 +109,10 @@ impl Answer<Result<(), Error>> for Arrival {
 
     fn ended(&mut self) -> Result<(), Error> {
         Err(Error::ended())
+    }
+
+    fn awaited_peer(&self) -> Option<(PeerKey, &Arc<PeerCell>)> {
+        Some((self.key, &self.peer))
     }
 }
 

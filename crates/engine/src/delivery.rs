@@ -61,6 +61,11 @@ impl Delivery {
         Arc::clone(self.counters.entry(counter).or_default())
     }
 
+    /// Handles the end of a watch. Returns `true` if the peer must be watched again.
+    pub(crate) fn end_watch(&self, key: PeerKey) -> bool {
+        self.peers.get(&key).is_some_and(|cell| cell.end_watch())
+    }
+
     pub(crate) fn remove_counter(&mut self, counter: CounterId) {
         self.counters.remove(&counter);
     }

@@ -54,6 +54,8 @@ pub(crate) enum Command {
     Taken(PeerKey, u32),
     Atomic(NewAtomic, oneshot::Sender<Result<u64, AtomicError>>),
     Abort(PeerKey, OpId),
+    /// A caller waits for something that the peer does.
+    Watch(PeerKey),
     /// Any rarely used request.
     Call(Call),
 }
@@ -260,13 +262,12 @@ impl Driver {
         self.start.elapsed().as_nanos() as u64
     }
 
-    /// Handles events of the sockets. Returns whether there was anything besides keep-alives.
+    /// Handles events of the sockets. Returns whether there was anything besides pings.
     fn look(&mut self, now: u64) -> bool {
         let mut events = std::mem::take(&mut self.events);
         // Errors of a socket are reported as events; polling the epoll itself does not fail.
         let _ = self.control.poll(self.start + Duration::from_nanos(now), &mut |event| events.push(event));
-        let happened =
-            events.iter().any(|event| !matches!(event, ControlEvent::Frame(_, Frame::Ping { .. })));
+        let happened = !events.iter().all(is_ping);
         for event in events.drain(..) {
             self.on_control(event, now);
         }
@@ -352,6 +353,11 @@ impl Driver {
         }
         self.control.flush();
         while let Some(event) = self.machine.poll_event() {
+            if let Event::Peer(key, PeerChange::Unwatched) = event
+                && self.delivery.end_watch(key)
+            {
+                self.machine.watch(key, self.now());
+            }
             let arrival = Arrival::of(&event);
             self.delivery.deliver(event, &mut self.carrier, &mut self.wakers);
             if let Some(arrival) = arrival {
@@ -376,6 +382,10 @@ impl Driver {
             }
         }
     }
+}
+
+fn is_ping(event: &ControlEvent) -> bool {
+    matches!(event, ControlEvent::Frame(_, Frame::Ping { .. } | Frame::Pong { .. }))
 }
 
 /// An event that changes whether a peer can be accepted.
@@ -436,6 +446,7 @@ impl Drive for Driver {
                 self.machine.change_atomic(new, now);
             }
             Command::Abort(key, op) => self.machine.abort_op(key, op, &TransferFault::Aborted, now),
+            Command::Watch(key) => self.machine.watch(key, now),
             Command::Call(call) => call(self, now),
         }
         self.carrier.carry(&mut self.machine);

@@ -77,11 +77,7 @@ impl Engine {
         settings.check()?;
         let system = |operation| move |error: std::io::Error| Error::system(operation, error);
         let incarnation = u64::from_ne_bytes(random().map_err(system("draw random numbers"))?);
-        let hello = Hello {
-            name: settings.name.clone(),
-            heartbeat_ms: wanted_heartbeat(&settings),
-            ..Hello::new(incarnation)
-        };
+        let hello = Hello { name: settings.name.clone(), ..Hello::new(incarnation) };
         let tuning = tuning(&settings, &rails);
         let carrier = Carrier::new(rails, tuning.message_max)?;
         let seed = random().map_err(system("draw random numbers"))?;
@@ -365,18 +361,17 @@ impl fmt::Debug for Engine {
     }
 }
 
-/// Returns the interval, in milliseconds, at which peers have to send: short enough that a healthy
-/// peer never times out.
-fn wanted_heartbeat(settings: &Settings) -> u32 {
-    let often_enough = settings.heartbeat.min(settings.silence / 3);
-    u32::try_from(often_enough.as_millis()).unwrap_or(u32::MAX)
-}
+/// The interval of pings to a peer that nothing waits for.
+const IDLE_HEARTBEAT: Duration = Duration::from_secs(10);
 
 fn tuning(settings: &Settings, rails: &[Box<dyn Rail>]) -> Tuning {
     let messages = rails.iter().map(|rail| rail.properties().message_max.saturating_sub(HEADER));
     let message_max = messages.min().map_or(settings.message_max, |max| max.min(settings.message_max));
+    // A healthy peer has time to answer.
+    let heartbeat = settings.heartbeat.min(settings.silence / 3);
     Tuning {
-        heartbeat: nanoseconds(settings.heartbeat),
+        heartbeat: nanoseconds(heartbeat),
+        idle_heartbeat: nanoseconds(heartbeat.max(IDLE_HEARTBEAT)),
         silence: nanoseconds(settings.silence),
         stall: nanoseconds(settings.stall()),
         drain: nanoseconds(settings.drain),

@@ -166,7 +166,8 @@ impl Peer {
         };
         let finish = move |made: Result<Made, Error>| match (made?, cell.lost()) {
             (Some((id, counter)), _) => {
-                Ok(Counter { progress: Arc::clone(&progress), id, cell: counter, peer: Arc::clone(&cell) })
+                let (progress, peer) = (Arc::clone(&progress), Arc::clone(&cell));
+                Ok(Counter { progress, id, cell: counter, key, peer })
             }
             (None, Some(reason)) => Err(Error::peer_lost(reason)),
             (None, None) => Err(Error::limit("counters")),
@@ -494,6 +495,10 @@ impl<T: Send + 'static> Answer<Result<T, Error>> for Offer<T> {
     fn ended(&mut self) -> Result<T, Error> {
         Err(Error::ended())
     }
+
+    fn awaited_peer(&self) -> Option<(PeerKey, &Arc<PeerCell>)> {
+        Some((self.peer.0.key, self.peer.cell()))
+    }
 }
 
 /// Waits until the peer is lost.
@@ -570,6 +575,10 @@ impl Answer<Result<Vec<u8>, Error>> for Receiving {
 
     fn ended(&mut self) -> Result<Vec<u8>, Error> {
         Err(Error::ended())
+    }
+
+    fn awaited_peer(&self) -> Option<(PeerKey, &Arc<PeerCell>)> {
+        Some((self.peer.0.key, self.peer.cell()))
     }
 }
 

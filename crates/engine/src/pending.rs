@@ -14,6 +14,7 @@ use crate::hung_call::Timeout;
 use crate::progress::{Awaited, Listener, oneshot};
 use crate::running::Running;
 use crate::time;
+use crate::watch::{PeerCell, PeerWait};
 
 /// An operation that was started, and its result.
 ///
@@ -49,6 +50,8 @@ use crate::time;
 pub struct Pending<T, E = Error> {
     progress: Arc<Running>,
     answer: Box<dyn Answer<Result<T, E>>>,
+    /// Exists from the first wait, if the peer must be watched for the result.
+    wait: Option<PeerWait>,
 }
 
 /// Finds the result of a started operation.
@@ -65,6 +68,10 @@ pub(crate) trait Answer<R>: Send + Sync {
     fn ended(&mut self) -> R;
     /// Returns the operation, if it can be aborted.
     fn operation(&self) -> Option<(PeerKey, OpId)> {
+        None
+    }
+    /// Returns the peer that has to do something for the result, if the machine does not know that.
+    fn awaited_peer(&self) -> Option<(PeerKey, &Arc<PeerCell>)> {
         None
     }
 }
@@ -153,7 +160,24 @@ impl<R> Awaited for Wait<'_, R> {
 
 impl<T, E> Pending<T, E> {
     pub(crate) fn new(progress: &Arc<Running>, answer: impl Answer<Result<T, E>> + 'static) -> Self {
-        Self { progress: Arc::clone(progress), answer: Box::new(answer) }
+        Self { progress: Arc::clone(progress), answer: Box::new(answer), wait: None }
+    }
+
+    /// Takes the result if it is available. Otherwise begins a wait.
+    fn take_or_wait(&mut self) -> Option<Result<T, E>> {
+        let answer = self.answer.take();
+        if answer.is_some() {
+            self.wait = None;
+        } else if self.wait.is_none()
+            && let Some((key, cell)) = self.answer.awaited_peer()
+        {
+            let (wait, is_first) = cell.begin_wait();
+            self.wait = Some(wait);
+            if is_first {
+                self.progress.submit(Command::Watch(key));
+            }
+        }
+        answer
     }
 
     pub(crate) fn operation(&self) -> Option<(PeerKey, OpId)> {
@@ -184,13 +208,14 @@ impl<T, E> Pending<T, E> {
     pub fn wait(&mut self, timeout: Duration) -> Result<T, E> {
         let deadline = time::after(timeout);
         loop {
-            if let Some(answer) = self.answer.take() {
+            if let Some(answer) = self.take_or_wait() {
                 return answer;
             }
             match self.progress.wait(&Wait(&*self.answer), deadline) {
                 Ok(true) => {}
                 // The result may have arrived at the last moment.
                 Ok(false) => {
+                    self.wait = None;
                     let found = self.answer.take();
                     return found.unwrap_or_else(|| self.answer.timed_out(&self.progress.timeout(timeout)));
                 }
@@ -201,7 +226,7 @@ impl<T, E> Pending<T, E> {
 
     /// Takes the result if it is available. Does not block.
     pub fn try_take(&mut self) -> Option<Result<T, E>> {
-        self.answer.take()
+        self.take_or_wait()
     }
 }
 
@@ -224,7 +249,7 @@ impl<T, E> Future for Pending<T, E> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // Registered before the check, so that a result in between wakes the task.
         self.answer.listen(&Listener::Task(cx.waker().clone()));
-        match self.answer.take() {
+        match self.take_or_wait() {
             Some(answer) => Poll::Ready(answer),
             None => {
                 self.progress.call_worker();

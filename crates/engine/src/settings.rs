@@ -18,7 +18,7 @@ const MESSAGES_BYTES_MAX: usize = 1 << 30;
 /// longest kind when it starts.
 const MESSAGE_MAX: usize = 1 << 20;
 
-/// The shortest heartbeat interval. With a shorter one, peers would be busy with keep-alives.
+/// The shortest heartbeat interval. With a shorter one, peers would be busy with pings.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(1);
 
 /// The default timeout of a link.
@@ -121,16 +121,20 @@ impl Settings {
         self
     }
 
-    /// Sets the longest time between two messages of this engine to a peer: at least 1 ms. The
-    /// default is 500 ms. A peer with a shorter [`peer_timeout`](Self::peer_timeout) is sent
-    /// keep-alives more often.
+    /// Sets the silence after which this engine pings a peer that something waits for: at least 1 ms.
+    /// The default is 500 ms. At most a third of [`peer_timeout`](Self::peer_timeout) is used.
+    ///
+    /// Operations in flight wait for their peer, and so do waits for a message, for pages, and for the
+    /// end of a grant. A peer that nothing waits for is pinged every 10 s.
     pub fn heartbeat(mut self, interval: Duration) -> Self {
         self.heartbeat = interval;
         self
     }
 
-    /// Sets the time without a message after which a peer is lost: at least 1 ms. The default is
-    /// 3 s. It is announced to peers, which send keep-alives often enough.
+    /// Sets the silence after which a peer that something waits for is lost: at least 1 ms. The default
+    /// is 3 s. It counts from the beginning of the wait if the peer was silent before. A peer that
+    /// nothing waits for is lost within 18 s with the defaults. If the process of the peer ends, its
+    /// connection is closed, and it is lost at once.
     pub fn peer_timeout(mut self, silence: Duration) -> Self {
         self.silence = silence;
         self
@@ -221,8 +225,8 @@ impl Settings {
         if self.service_level > 15 {
             return refuse("service_level", "it is not between 0 and 15");
         }
-        // A timeout that is shorter than the own heartbeat is allowed: it is announced to peers,
-        // which send keep-alives often enough.
+        // A timeout that is shorter than the heartbeat interval is allowed: peers are pinged often
+        // enough.
         if self.heartbeat < HEARTBEAT_MIN {
             return refuse("heartbeat", "it is shorter than the minimum of 1 ms");
         }

@@ -158,10 +158,43 @@ pub(crate) struct PeerCell {
     /// lock.
     messages: AtomicU64,
     changes: AtomicU64,
+    /// The number of waits for the peer that the machine does not know.
+    waits: AtomicU64,
+    /// Whether the machine was told to watch the peer.
+    is_watched: AtomicBool,
     pub(crate) watch: Arc<Watch>,
 }
 
+/// A wait for something that a peer does. While it exists, the machine watches the peer.
+#[derive(Debug)]
+pub(crate) struct PeerWait(Arc<PeerCell>);
+
+impl Drop for PeerWait {
+    fn drop(&mut self) {
+        self.0.waits.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 impl PeerCell {
+    /// Begins a wait. The second value is `true` if the machine must be told to watch the peer.
+    pub(crate) fn begin_wait(self: &Arc<Self>) -> (PeerWait, bool) {
+        self.waits.fetch_add(1, Ordering::SeqCst);
+        (PeerWait(Arc::clone(self)), self.begin_watch())
+    }
+
+    /// Handles the end of a watch. Returns `true` if the machine must be told to watch the peer again.
+    ///
+    /// Sequentially consistent with [`begin_wait`](Self::begin_wait): either this load sees its wait,
+    /// or it sees that the watch has ended.
+    pub(crate) fn end_watch(&self) -> bool {
+        self.is_watched.store(false, Ordering::SeqCst);
+        self.waits.load(Ordering::SeqCst) > 0 && self.begin_watch()
+    }
+
+    fn begin_watch(&self) -> bool {
+        !self.is_watched.load(Ordering::SeqCst) && !self.is_watched.swap(true, Ordering::SeqCst)
+    }
+
     /// Returns how often the peer has changed.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::SeqCst)
@@ -266,7 +299,7 @@ impl PeerCell {
                 let _ = self.lost.set(reason);
                 self.notify(wakers);
             }
-            PeerChange::Forgotten => {}
+            PeerChange::Unwatched | PeerChange::Forgotten => {}
         }
     }
 }

@@ -44,7 +44,6 @@ pub(crate) fn immediate(counter: CounterId) -> u32 {
 pub(crate) fn hello(name: &str, rails: &[String]) -> Frame {
     Frame::Hello(Hello {
         name: name.to_owned(),
-        heartbeat_ms: 500,
         rails: rails.to_vec(),
         messages: 64,
         // With none, a victim grants nothing.

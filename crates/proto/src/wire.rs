@@ -155,7 +155,7 @@ pub enum Frame {
         /// The number of the next message.
         next: u64,
     },
-    /// A keep-alive. It needs no answer, because each side sends its own.
+    /// Asks whether the other side is alive. It answers with a `Pong` at once.
     Ping {
         /// Identifies the ping.
         nonce: u64,
@@ -170,6 +170,11 @@ pub enum Frame {
     },
     /// The last frame of an orderly close.
     Goodbye,
+    /// Answers a `Ping`.
+    Pong {
+        /// The nonce of the ping.
+        nonce: u64,
+    },
 }
 
 /// Describes an engine to its peer.
@@ -179,9 +184,6 @@ pub struct Hello {
     pub incarnation: u64,
     /// A name for people.
     pub name: String,
-    /// The interval of its frames in milliseconds: it sends one at least this often, even if there
-    /// is nothing to report.
-    pub heartbeat_ms: u32,
     /// The kinds of its rails: links connect rails of the same kind.
     pub rails: Vec<String>,
     /// The number of messages that it holds while its application has not taken them.
@@ -193,19 +195,10 @@ pub struct Hello {
 }
 
 impl Hello {
-    /// Describes an engine without a name and with a heartbeat of one millisecond. The
-    /// [machine](crate::machine) that sends it fills in its rails, its room for messages and its
-    /// budgets.
+    /// Describes an engine without a name. The [machine](crate::machine) that sends it fills in its
+    /// rails, its room for messages and its budgets.
     pub fn new(incarnation: u64) -> Self {
-        Self {
-            incarnation,
-            name: String::new(),
-            heartbeat_ms: 1,
-            rails: Vec::new(),
-            messages: 0,
-            grants: 0,
-            counters: 0,
-        }
+        Self { incarnation, name: String::new(), rails: Vec::new(), messages: 0, grants: 0, counters: 0 }
     }
 }
 

@@ -164,6 +164,7 @@ impl Host {
         let carrier = Carrier::new(vec![Box::new(rail)], 4096).unwrap();
         let tuning = Tuning {
             heartbeat: 500 * MS,
+            idle_heartbeat: 10_000 * MS,
             silence: 3_600_000 * MS,
             stall: 3_600_000 * MS,
             drain: 500 * MS,
@@ -182,7 +183,7 @@ impl Host {
         let key = self.machine.add_peer(true, self.now);
         let mut hello = Hello::new(2);
         (hello.rails, hello.messages) = (vec!["null".to_owned()], 16);
-        (hello.grants, hello.counters, hello.heartbeat_ms) = (1 << 20, 1 << 20, 500);
+        (hello.grants, hello.counters) = (1 << 20, 1 << 20);
         self.machine.handle_frame(key, Frame::Hello(hello), self.now);
         // Links are opened in turn, with steps between.
         let link = loop {

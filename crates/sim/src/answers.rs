@@ -171,7 +171,7 @@ impl Answers {
                 view.lost.borrow_mut().get_or_insert(reason);
             }
             PeerChange::Forgotten => drop(self.peers.remove(&key)),
-            PeerChange::Named(_) | PeerChange::Offered | PeerChange::Note(_) => {}
+            PeerChange::Named(_) | PeerChange::Offered | PeerChange::Note(_) | PeerChange::Unwatched => {}
         }
     }
 }

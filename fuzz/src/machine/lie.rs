@@ -2,7 +2,7 @@
 
 use arbitrary::Arbitrary;
 use farreach_proto::counter::{CounterId, LinkId};
-use farreach_proto::wire::{Frame, GrantOffer, Hello, LinkOffer};
+use farreach_proto::wire::{BoundKey, Frame, GrantOffer, Hello, LinkOffer};
 
 /// A number of a frame.
 #[derive(Debug, Clone, Arbitrary)]
@@ -67,7 +67,7 @@ impl Number {
 /// A frame, before its numbers are chosen.
 #[derive(Debug, Arbitrary)]
 pub(super) enum Lie {
-    Hello { rails: u8, messages: u32, grants: u32, counters: u32, heartbeat_ms: u32, name: u16 },
+    Hello { rails: u8, messages: u32, grants: u32, counters: u32, incarnation: u32, name: u16 },
     Link { link: Number, from: u8, to: u8, address: u8 },
     LinkReady { link: Number, mark: Number, needs_names: bool },
     LinkLost { link: Number, is_quiet: bool, reason: u16 },
@@ -87,6 +87,8 @@ pub(super) enum Lie {
     Look,
     Refused { reason: u16 },
     Goodbye,
+    Keys { link: Number, grant: Number, address: Number, key: Number, count: u8 },
+    Pong,
 }
 
 impl Lie {
@@ -97,14 +99,13 @@ impl Lie {
         let grant = |number: &Number| number.get(&heard.grants, add);
         let count = |number: &Number| number.get(&[], add);
         match self {
-            Self::Hello { rails, messages, grants, counters, heartbeat_ms, name } => Frame::Hello(Hello {
+            Self::Hello { rails, messages, grants, counters, incarnation, name } => Frame::Hello(Hello {
                 name: "n".repeat(usize::from(*name % 300)),
-                heartbeat_ms: *heartbeat_ms,
                 rails: kinds.iter().cycle().take(usize::from(rails % 8)).cloned().collect(),
                 messages: *messages,
                 grants: *grants,
                 counters: *counters,
-                ..Hello::new(2)
+                ..Hello::new((*incarnation).into())
             }),
             Self::Link { link: id, from, to, address } => Frame::Link(LinkOffer {
                 link: link(id),
@@ -148,6 +149,11 @@ impl Lie {
             Self::Look => Frame::Look,
             Self::Refused { reason } => Frame::Refused { reason: "r".repeat(usize::from(*reason)) },
             Self::Goodbye => Frame::Goodbye,
+            Self::Keys { link: id, grant: of, address, key, count: keys } => {
+                let bound = BoundKey { grant: grant(of), address: count(address), key: count(key) };
+                Frame::Keys { link: link(id), keys: vec![bound; usize::from(*keys % 8)] }
+            }
+            Self::Pong => Frame::Pong { nonce: add },
         }
     }
 }

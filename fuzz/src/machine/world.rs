@@ -118,6 +118,7 @@ impl World {
         let kinds = infos.iter().map(|info| info.properties.kind.clone()).collect();
         let tuning = Tuning {
             heartbeat: 20 * MS,
+            idle_heartbeat: 60 * MS,
             silence: 1000 * MS,
             stall: 20 * MS,
             drain: 2 * MS,

@@ -362,6 +362,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
         instead: "self.closed.contains(address.bytes())",
         test: "ep::kept::tests::no_other_text_leads_to_an_endpoint_that_was_closed",
     },
+    // Waits and silence.
+    Mutant {
+        name: "a transfer does not have its peer pinged",
+        file: "crates/proto/src/machine/transfer.rs",
+        guard: "        self.expect(key);",
+        instead: "",
+        test: "machine::tests::liveness::every_kind_of_wait_ends_with_a_silent_peer",
+    },
+    Mutant {
+        name: "an answered ping is the last one",
+        file: "crates/proto/src/machine/frame.rs",
+        guard: "        if peer.liveness.hear(now) {",
+        instead: "        if peer.liveness.hear(now) && false {",
+        test: "machine::tests::liveness::a_peer_that_nothing_waits_for_is_pinged_rarely",
+    },
     // Leader and followers.
     Mutant {
         name: "what was queued is forgotten when the leader steps down",

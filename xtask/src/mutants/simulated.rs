@@ -321,9 +321,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     // Silence.
     Mutant {
         name: "a peer that says nothing is not lost",
-        file: "crates/proto/src/machine/keep_alive.rs",
-        guard: "if now >= peer.heard_at.saturating_add(silence) {",
-        instead: "if now >= peer.heard_at.saturating_add(100 * silence) {",
+        file: "crates/proto/src/machine/peer/liveness.rs",
+        guard: "now >= at.saturating_add(answer_within(tuning))",
+        instead: "now >= at.saturating_add(100 * answer_within(tuning))",
         test: SEEDS,
     },
     Mutant {

@@ -143,7 +143,6 @@ impl Writer {
         writer.say(&Frame::Hello(Hello {
             incarnation: 1,
             name: "rogue".to_owned(),
-            heartbeat_ms: HEARTBEAT.as_millis() as u32,
             rails: vec![kind],
             messages: 8,
             grants: 64,

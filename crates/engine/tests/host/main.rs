@@ -11,5 +11,6 @@ mod budgets;
 mod clear_text;
 mod hung_call;
 mod over_simulation;
+mod silence;
 #[cfg(feature = "tls")]
 mod tls;

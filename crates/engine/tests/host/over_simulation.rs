@@ -1,7 +1,5 @@
 //! The suite over simulated cards, in real time, with each kind of card.
 
-use std::time::Duration;
-
 use farreach::{Budgets, Engine, ErrorKind, PageMap, Rights, Settings};
 use farreach_rail::Rail;
 use farreach_sim::{SimCard, SimNetwork, SimRail, SimSettings};
@@ -13,7 +11,7 @@ thread_local! {
     static NETWORK: SimNetwork = SimNetwork::real_time(SimSettings::new(1));
 }
 
-fn over(cards: Vec<SimCard>, settings: Settings) -> Engine {
+pub(crate) fn over(cards: Vec<SimCard>, settings: Settings) -> Engine {
     // All engines are on one host, because they are in one process.
     let network = NETWORK.with(SimNetwork::clone);
     let rails = cards.into_iter().map(|card| Box::new(SimRail::new(&network, 0, card)) as Box<dyn Rail>);
@@ -57,18 +55,6 @@ mod over_tls {
         crate::over_simulation::here;
         tcp = crate::over_simulation::over_tls::TLS;
     }
-}
-
-/// A peer announces its heartbeat interval, and is not lost before that.
-#[test]
-fn a_peer_with_a_slow_heartbeat_is_not_lost() {
-    let with = |every, silence| {
-        let times = (Duration::from_secs(every), Duration::from_secs(silence));
-        over(vec![SimCard::tcp()], Settings::new().heartbeat(times.0).peer_timeout(times.1))
-    };
-    let pair = Pair::of(with(600, 6000), with(600, 5));
-    let lost = pair.b_to_a.recv().wait(Duration::from_secs(8));
-    assert_eq!(lost.unwrap_err().kind(), ErrorKind::TimedOut);
 }
 
 /// A peer announces how many grants and counters it accepts.

@@ -5,12 +5,9 @@ use std::time::Duration;
 
 /// Returns the processor time, of user and system.
 pub(super) fn processor_time() -> Duration {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap();
-    // The name, in brackets, may contain anything; the rest has no brackets.
-    let rest = stat.rsplit(')').next().unwrap();
-    let immediates =
-        |field: usize| -> u64 { rest.split_whitespace().nth(field - 3).unwrap().parse().unwrap() };
-    Duration::from_millis((immediates(14) + immediates(15)) * 1000 / rustix::param::clock_ticks_per_second())
+    // The ticks of `/proc/self/stat` are samples: work that a timer begins is missed, or overcounted.
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Returns the resident memory in bytes.

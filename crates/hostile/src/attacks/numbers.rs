@@ -84,12 +84,7 @@ fn extreme_frames(insider: &Insider) -> Vec<Vec<Frame>> {
 fn greet_with_numbers(args: &AttackArgs, attacked: &mut Attacked) -> Result<()> {
     for number in [0, 1, u32::MAX] {
         let mut speaker = Speaker::connect(args.address)?;
-        let hello = Hello {
-            name: "attacker".repeat(5000),
-            heartbeat_ms: number,
-            messages: number,
-            ..Hello::new(number.into())
-        };
+        let hello = Hello { name: "attacker".repeat(5000), messages: number, ..Hello::new(number.into()) };
         let sent = speaker.send(&Frame::Hello(hello));
         attacked.count(if sent.is_ok() { "sent" } else { "refused" }, 1);
     }

@@ -23,6 +23,7 @@ impl Machine {
             return self.report(Event::Atomic(new.op, Err(AtomicError::Full)));
         }
         self.schedule_first(new.peer);
+        self.expect(new.peer);
     }
 
     /// Chooses the first waiting atomic, if a link has room for it.

@@ -74,6 +74,8 @@ pub enum PeerChange {
     Offered,
     /// A link of the peer has failed.
     Note(RailError),
+    /// A [watch](super::Machine::watch) has ended.
+    Unwatched,
     /// The peer is lost.
     Lost(LostReason),
     /// All state of the peer is gone.

@@ -7,17 +7,17 @@ use super::{Machine, PeerChange, PeerKey};
 use crate::lost::LostReason;
 use crate::wire::{Frame, Hello};
 
-/// The minimum interval of keep-alives in nanoseconds, whatever interval a peer asks for.
-const HEARTBEAT_MIN: u64 = 10_000_000;
-
 impl Machine {
     /// Handles a frame of a peer.
     pub fn handle_frame(&mut self, key: PeerKey, frame: Frame, now: u64) {
         self.now = now;
-        let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
-        peer.heard_at = now;
+        let Some(peer) = self.peers.get_mut(key).filter(|peer| !peer.is_lost()) else { return };
+        if peer.liveness.hear(now) {
+            let at = peer.liveness.next_due(peer.is_awaited(), peer.is_initiator, &self.tuning);
+            self.timers.schedule(key, &mut peer.due_at, at);
+        }
         // Keep-alives alone must not make the timers of a peer run more often.
-        if !matches!(frame, Frame::Ping { .. }) {
+        if !matches!(frame, Frame::Ping { .. } | Frame::Pong { .. }) {
             self.touch(key);
         }
         let Some(peer) = self.peer(key) else { return };
@@ -57,9 +57,9 @@ impl Machine {
                 self.lose_peer(key, LostReason::Refused { reason }, true);
             }
             Frame::Goodbye => self.lose_peer(key, LostReason::Goodbye, true),
-            // It needs no answer, because each side sends keep-alives by itself: receiving it has
-            // updated `heard_at`.
-            Frame::Ping { .. } => {}
+            Frame::Ping { nonce } => self.send(key, Frame::Pong { nonce }),
+            // Any frame answers a ping.
+            Frame::Pong { .. } => {}
         }
     }
 
@@ -94,10 +94,7 @@ impl Machine {
         }
         let name = hello.name.clone();
         peer.outgoing.add_room(hello.messages);
-        let wanted = u64::from(hello.heartbeat_ms).saturating_mul(1_000_000).max(HEARTBEAT_MIN);
         peer.hello = Some(hello);
-        // The shorter interval of both sides applies.
-        peer.heartbeat = peer.heartbeat.min(wanted);
         self.report_peer(key, PeerChange::Named(name));
         // Messages may have waited for the room that the hello announces.
         self.schedule_sending(key);

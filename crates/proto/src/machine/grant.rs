@@ -56,6 +56,7 @@ impl Machine {
                 peer.revoking += 1;
             }
             self.touch_common();
+            self.expect(key);
         }
         if is_first && self.peer(key).is_some_and(|peer| !peer.is_lost()) {
             self.send(key, Frame::Revoke { grant: id });

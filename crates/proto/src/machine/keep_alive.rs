@@ -1,8 +1,8 @@
-//! Keep-alives, silent peers, and orderly closing.
+//! Pings, silent peers, and orderly closing.
 
 use std::time::Duration;
 
-use super::{Event, Machine, OpId, PeerKey};
+use super::{Event, Machine, OpId, PeerChange, PeerKey};
 use crate::lost::LostReason;
 use crate::wire::Frame;
 
@@ -47,19 +47,30 @@ impl Machine {
         }
     }
 
+    /// Notes that something waits for a peer that the machine does not know, such as a message: the
+    /// peer is pinged as if an operation were in flight. After a heartbeat interval the machine reports
+    /// [`PeerChange::Unwatched`], and the driver calls this again if something still waits.
+    pub fn watch(&mut self, key: PeerKey, now: u64) {
+        self.now = now;
+        let until = now.saturating_add(self.tuning.heartbeat);
+        if let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) {
+            peer.liveness.watch(until);
+            self.expect(key);
+        }
+    }
+
     /// Runs the timers of one peer.
     pub(super) fn run_peer_timers(&mut self, key: PeerKey) {
-        let (now, silence) = (self.now, self.tuning.silence);
+        let now = self.now;
         // The peer may have to reset its rail first, and its frames may be late twice.
         let answer_within = self.tuning.stall.saturating_mul(2).saturating_add(self.tuning.drain);
-        let Some(peer) = self.peer(key) else { return };
+        let Some(peer) = self.peers.get_mut(key) else { return };
         if peer.is_lost() {
             self.finish_lost(key);
             return;
         }
-        // Any frame is a sign of life, not only a keep-alive.
-        if now >= peer.heard_at.saturating_add(silence) {
-            let silent = Duration::from_nanos(now - peer.heard_at);
+        if let Some(silent) = peer.liveness.silence(now, &self.tuning) {
+            let silent = Duration::from_nanos(silent);
             self.lose_peer(key, LostReason::Silent { silent }, false);
             return;
         }
@@ -68,8 +79,14 @@ impl Machine {
             let why = LostReason::Violation("it does not tell how many pages have arrived over a lost link");
             return self.lose_peer(key, why, false);
         }
-        if now >= peer.spoke_at.saturating_add(peer.heartbeat) {
+        let (is_awaited, is_initiator) = (peer.is_awaited(), peer.is_initiator);
+        let is_due = peer.liveness.ping(is_awaited, is_initiator, now, &self.tuning);
+        let is_unwatched = peer.liveness.end_watch(now);
+        if is_due {
             self.send(key, Frame::Ping { nonce: now });
+        }
+        if is_unwatched {
+            self.report_peer(key, PeerChange::Unwatched);
         }
         self.run_link_timers(key);
         self.finish_leaving(key);

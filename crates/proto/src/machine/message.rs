@@ -35,6 +35,7 @@ impl Machine {
         }
         peer.outgoing.push(op, bytes);
         self.schedule_first(key);
+        self.expect(key);
     }
 
     /// Accounts messages of a peer that the application has taken.

@@ -19,6 +19,7 @@
 //! const MS: u64 = 1_000_000;
 //! let tuning = Tuning {
 //!     heartbeat: 100 * MS,
+//!     idle_heartbeat: 10_000 * MS,
 //!     silence: 1000 * MS,
 //!     stall: 500 * MS,
 //!     drain: 500 * MS,
@@ -105,9 +106,12 @@ use crate::rail::{LinkKey, Properties, RailError};
 /// Times, in nanoseconds, and limits.
 #[derive(Debug, Clone)]
 pub struct Tuning {
-    /// The maximum time between two frames to a peer.
+    /// The interval of pings to a peer that something waits for.
     pub heartbeat: u64,
-    /// The silence after which a peer is lost.
+    /// The interval of pings to a peer that nothing waits for.
+    pub idle_heartbeat: u64,
+    /// The silence after which a peer that something waits for is lost. It is longer than
+    /// `heartbeat`.
     pub silence: u64,
     /// The time without progress after which a link is lost, while its peer still answers.
     pub stall: u64,
@@ -282,6 +286,15 @@ impl Machine {
         }
     }
 
+    /// Lets the timers of a peer run within a heartbeat interval, because something waits for it.
+    #[inline]
+    fn expect(&mut self, key: PeerKey) {
+        let at = self.now.saturating_add(self.tuning.heartbeat);
+        if let Some(peer) = self.peers.get_mut(key) {
+            self.timers.schedule(key, &mut peer.due_at, at);
+        }
+    }
+
     /// Lets resets and revocations be looked at soon.
     fn touch_common(&mut self) {
         self.timers.schedule_common(self.now.saturating_add(INTERVAL));
@@ -299,7 +312,7 @@ impl Machine {
             self.run_peer_timers(key);
             let Some(peer) = self.peers.get_mut(key) else { continue };
             let rails = &self.rails;
-            let at = peer.next_due(now, self.tuning.silence, &times, |rail| rails[rail].must_be_polled());
+            let at = peer.next_due(now, &self.tuning, &times, |rail| rails[rail].must_be_polled());
             self.timers.schedule(key, &mut peer.due_at, at.max(now.saturating_add(INTERVAL)));
         }
         if self.timers.take_common(now) {
@@ -336,11 +349,6 @@ impl Machine {
     }
 
     fn send(&mut self, key: PeerKey, frame: Frame) {
-        let now = self.now;
-        if let Some(peer) = self.peer(key) {
-            // Every frame serves as a keep-alive.
-            peer.spoke_at = now;
-        }
         self.outputs.push_back(Output::Frame(key, frame));
     }
 

@@ -14,6 +14,7 @@ use crate::wire::{Frame, Hello, LinkOffer};
 
 mod bound_keys;
 mod hostile;
+mod liveness;
 
 const MS: u64 = 1_000_000;
 
@@ -21,6 +22,7 @@ const MS: u64 = 1_000_000;
 pub(super) fn tuning() -> Tuning {
     Tuning {
         heartbeat: 2 * MS,
+        idle_heartbeat: 20 * MS,
         silence: 1000 * MS,
         stall: 20 * MS,
         drain: 2 * MS,

@@ -67,6 +67,7 @@ impl Machine {
         peer.granted.begin_use(grant);
         let id = peer.transfers.submit(new, peer.links.len(), now);
         self.turns.wake(key);
+        self.expect(key);
         self.collect_finished(key);
         Some(id)
     }

@@ -14,7 +14,6 @@ fn frames() -> Vec<Frame> {
         Frame::Hello(Hello {
             incarnation: 1 << 63,
             name: "storage-7".into(),
-            heartbeat_ms: 1000,
             rails: vec!["verbs".into(); 16],
             messages: 64,
             grants: 1 << 20,
@@ -45,6 +44,7 @@ fn frames() -> Vec<Frame> {
         Frame::Abort { counter, reason: String::new() },
         Frame::Message { sequence: 1, bytes: vec![7; 60_000] },
         Frame::Ping { nonce: 5 },
+        Frame::Pong { nonce: 5 },
         Frame::Refused { reason: "it has 4 peers".to_owned() },
         Frame::Look,
         Frame::Goodbye,

@@ -113,6 +113,14 @@ impl World {
                 let is_there = there.peer.is_some() && there.killed_at.is_none();
                 let stopped = &self.hosts[other.host];
                 let stopped_at = stopped.is_stopped(self.now).then_some(stopped.stopped_at);
+                let is_own = |transfer: &&Transfer| (transfer.connection, transfer.end) == (connection, end);
+                let begun_at = self.transfers.iter().filter(is_own).map(|transfer| transfer.begun_at).min();
+                // A peer that nothing waits for is pinged rarely, and by the side that made the
+                // connection even later.
+                let (since_wait, noticed_within) = match begun_at {
+                    Some(at) => (at, tuning.silence + slack),
+                    None => (0, tuning.silence + 2 * tuning.idle_heartbeat + slack),
+                };
                 let silent_since = [
                     ("was killed", other.killed_at),
                     ("does nothing", stopped_at.filter(|_| other.killed_at.is_none())),
@@ -121,7 +129,7 @@ impl World {
                 for (what, since) in silent_since {
                     let is_unnoticed = is_there && there.lost_at.is_none();
                     if let Some(since) = since.filter(|_| is_unnoticed)
-                        && is_late(there.host, since.max(there.since), tuning.silence + slack)
+                        && is_late(there.host, since.max(there.since).max(since_wait), noticed_within)
                     {
                         broken!(
                             self,

@@ -79,7 +79,8 @@ fn kind_of(frame: &Frame) -> usize {
         Frame::Look => 17,
         Frame::Keys { .. } => 18,
         Frame::Refused { .. } => 19,
-        _ => 20,
+        Frame::Pong { .. } => 20,
+        _ => 21,
     }
 }
 
@@ -114,7 +115,7 @@ impl Heard {
             }
             _ => {}
         }
-        if !matches!(frame, Frame::Ping { .. }) {
+        if !matches!(frame, Frame::Ping { .. } | Frame::Pong { .. }) {
             keep(&mut self.frames, chance, frame.clone());
         }
     }
@@ -317,19 +318,19 @@ impl Liar {
             Frame::Taken { count } => Frame::Taken { count: self.count(count.into()) as u32 },
             Frame::Held { next } => Frame::Held { next: self.count(next) },
             Frame::Ping { nonce } => Frame::Ping { nonce: self.count(nonce) },
+            Frame::Pong { nonce } => Frame::Pong { nonce: self.count(nonce) },
             other => other,
         }
     }
 
     fn alter_hello(&mut self, mut hello: Hello) -> Frame {
         let number = self.count(u64::from(hello.messages)) as u32;
-        match self.chance.below(7) {
+        match self.chance.below(6) {
             0 => hello.messages = number,
             1 => hello.grants = number,
             2 => hello.counters = number,
-            3 => hello.heartbeat_ms = number,
-            4 => hello.rails = hello.rails.iter().cycle().take(self.chance.index(24)).cloned().collect(),
-            5 => hello.rails.reverse(),
+            3 => hello.rails = hello.rails.iter().cycle().take(self.chance.index(24)).cloned().collect(),
+            4 => hello.rails.reverse(),
             _ => hello.incarnation = 0,
         }
         Frame::Hello(hello)
@@ -410,6 +411,7 @@ impl Liar {
                 Frame::Keys { link, keys: vec![bound; 1 + self.chance.index(2)] }
             }
             19 => Frame::Refused { reason: "I say so".to_owned() },
+            20 => Frame::Pong { nonce: number },
             _ => Frame::Goodbye,
         }
     }

@@ -434,6 +434,7 @@ impl World {
         self.hosts[host].machine().submit(order, now);
         self.may_be_given_up(number);
         self.transfers.push(Transfer {
+            begun_at: self.now,
             number,
             op,
             host,

@@ -65,7 +65,7 @@ pub(super) struct Lying {
 }
 
 /// The number of kinds of frames.
-pub(super) const FRAME_KINDS: usize = 21;
+pub(super) const FRAME_KINDS: usize = 22;
 
 /// The number of kinds of user requests.
 pub(super) const WISHES: usize = 13;
@@ -192,9 +192,9 @@ impl Scenario {
     /// link without progress is detected, its rails are reset one after the other, and a new link
     /// is made.
     pub(super) fn settled_within_ns(&self) -> u64 {
-        let Tuning { silence, stall, drain, cool_down, .. } = self.tuning;
+        let Tuning { idle_heartbeat, silence, stall, drain, cool_down, .. } = self.tuning;
         let late = self.network.long_delay_ns.end();
-        silence + 3 * stall + 12 * drain + 12 * cool_down + late + 4 * self.slack_ns()
+        2 * idle_heartbeat + silence + 3 * stall + 12 * drain + 12 * cool_down + late + 4 * self.slack_ns()
     }
 }
 
@@ -246,6 +246,7 @@ fn tuning(chance: &mut Chance) -> Tuning {
     let silence = chance.within(14..=22) * MS;
     Tuning {
         heartbeat,
+        idle_heartbeat: heartbeat * *pick(chance, &[1, 4]),
         silence,
         stall: silence + heartbeat + chance.within(1..=4) * MS,
         drain: chance.within(1..=4) * MS,

@@ -141,6 +141,7 @@ pub(super) struct Count {
 #[derive(Debug)]
 pub(super) struct Transfer {
     pub(super) number: u64,
+    pub(super) begun_at: u64,
     pub(super) op: OpId,
     pub(super) host: usize,
     pub(super) connection: usize,

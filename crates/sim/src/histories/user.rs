@@ -52,6 +52,13 @@ impl World {
         }
     }
 
+    /// Lets a user wait for something that the machine does not know.
+    fn wish_watch(&mut self, host: usize) {
+        let Some((connection, end)) = self.some_connection(host) else { return };
+        let (now, key) = (self.now, self.connections[connection].ends[end].key());
+        self.hosts[host].machine().watch(key, now);
+    }
+
     /// Returns one of a host's connections that can be used.
     pub(super) fn some_connection(&mut self, host: usize) -> Option<(usize, usize)> {
         let usable =
@@ -99,6 +106,7 @@ impl World {
     }
 
     fn wish_count(&mut self, host: usize) {
+        self.wish_watch(host);
         let Some((connection, end)) = self.some_connection(host) else { return };
         let is_own = |count: &&super::thing::Count| {
             (count.connection, count.end) == (connection, end) && !count.is_closed

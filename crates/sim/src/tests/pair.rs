@@ -19,6 +19,7 @@ use crate::{CardId, SimCard, SimNetwork, SimRail, SimSettings};
 fn tuning() -> Tuning {
     Tuning {
         heartbeat: 2 * MS,
+        idle_heartbeat: 20 * MS,
         silence: 1000 * MS,
         stall: 20 * MS,
         drain: 2 * MS,

@@ -5,6 +5,7 @@ mod granted;
 mod incoming;
 mod link;
 mod links;
+mod liveness;
 mod outgoing;
 mod remote_counters;
 mod transfer;
@@ -22,6 +23,7 @@ use crate::wire::Hello;
 pub(crate) use incoming::TooMany;
 pub(crate) use link::{Due, Expected, Link, LinkTimes, MadeEnd, NO_LINK, Phase, Remains};
 pub(crate) use links::Links;
+use liveness::Liveness;
 pub(crate) use transfers::Transfers;
 
 use atomics::Atomics;
@@ -56,10 +58,7 @@ pub(crate) struct Peer {
     pub(crate) settles: Vec<(LinkId, CounterId)>,
     /// The times of the rail resets that the peer has caused within the last minute.
     pub(crate) resets: VecDeque<u64>,
-    /// The maximum time between two frames to the peer: the shorter of both sides' intervals.
-    pub(crate) heartbeat: u64,
-    pub(crate) heard_at: u64,
-    pub(crate) spoke_at: u64,
+    pub(crate) liveness: Liveness,
     /// The time at which its timers are due.
     pub(crate) due_at: u64,
     /// The time at which the peer was last told to poll rails that cannot wake it.
@@ -100,9 +99,7 @@ impl Peer {
             atomics: Atomics::default(),
             settles: Vec::new(),
             resets: VecDeque::new(),
-            heartbeat: tuning.heartbeat,
-            heard_at: now,
-            spoke_at: now,
+            liveness: Liveness::new(now),
             due_at: NEVER,
             told_to_look_at: None,
             is_pending_sender: false,
@@ -120,7 +117,7 @@ impl Peer {
     pub(crate) fn next_due(
         &self,
         now: u64,
-        silence: u64,
+        tuning: &Tuning,
         times: &LinkTimes,
         must_be_polled: impl Fn(usize) -> bool,
     ) -> u64 {
@@ -134,13 +131,13 @@ impl Peer {
         }
         let due = |link: &Link| link.next_due(now, self.is_initiator, must_be_polled(link.rail()), times);
         let links = self.links.iter().map(due);
-        let (silent, speak) =
-            (self.heard_at.saturating_add(silence), self.spoke_at.saturating_add(self.heartbeat));
-        // Peers that are only kept alive are due together, so that a driver that sleeps is woken a few
-        // times for all of them.
-        let together = (self.heartbeat / 8).max(1);
-        let idle = silent.min(speak).div_ceil(together).saturating_mul(together);
-        links.fold(idle, u64::min)
+        links.fold(self.liveness.next_due(self.is_awaited(), self.is_initiator, tuning), u64::min)
+    }
+
+    /// Returns `true` if something waits for it: it is pinged more often.
+    pub(crate) fn is_awaited(&self) -> bool {
+        let has_requests = !self.is_idle() || !self.outgoing.is_held() || self.revoking > 0;
+        has_requests || !self.is_up || self.is_left || self.liveness.is_watched()
     }
 
     /// Returns `true` if no request for it is open.

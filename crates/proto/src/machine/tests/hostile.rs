@@ -43,8 +43,17 @@ fn assert_violation(frame: Frame) {
     assert!(matches!(reason, Some(LostReason::Violation(_))), "{frame:?}: {reason:?}");
 }
 
-fn grant(id: u64) -> GrantOffer {
+pub(super) fn grant(id: u64) -> GrantOffer {
     GrantOffer { grant: id, len: 64, rights: 7, keys: vec![Some((4096, 1))] }
+}
+
+/// Begins a transfer of one page to a grant of the peer.
+pub(super) fn submit_page(machine: &mut Machine, op: OpId, grant: u64, now: u64) {
+    let pages = || (Pages { indices: vec![0], stride: 64, offset: 0 }, 64);
+    let plan = Plan::new(64, pages(), pages()).unwrap();
+    let direction = Direction::Write;
+    let new = NewTransfer { op, peer: PEER, direction, plan, grant, base: 0, len: 64, counter: None };
+    machine.submit(new, now).unwrap();
 }
 
 #[test]
@@ -356,11 +365,8 @@ fn a_message_over_the_control_connection_is_no_longer_than_one_over_a_link() {
 fn a_peer_that_does_not_account_for_a_lost_link_is_lost_and_its_transfers_end() {
     let mut machine = ready();
     machine.handle_frame(PEER, Frame::Grant(grant(5)), 0);
-    let pages = || (Pages { indices: vec![0], stride: 64, offset: 0 }, 64);
-    let plan = Plan::new(64, pages(), pages()).unwrap();
-    let (op, direction) = (OpId(9), Direction::Write);
-    let new = NewTransfer { op, peer: PEER, direction, plan, grant: 5, base: 0, len: 64, counter: None };
-    machine.submit(new, 0).unwrap();
+    let op = OpId(9);
+    submit_page(&mut machine, op, 5, 0);
     machine.begin_round(0);
     let slot = machine.poll_post().expect("the page is posted").slot;
     machine.handle_posted(slot, Ok(()));
