@@ -98,9 +98,10 @@ const PHASES: &[&[Step]] = &[
     &[full("fuzz --seconds 60", "new inputs for each fuzz target, for 60 s")],
     // Alone, because it compares latencies.
     &[Step {
-        ci: None,
+        ci: Some("hostile --short --no-load"),
         full: "hostile",
-        left_out: "attacks against an engine and a server, with honest clients beside them",
+        left_out: "attacks against an engine and a server, with honest clients beside them; `ci` judges \
+                   what attackers reach and leave behind, with small counts, and no latencies",
     }],
     &[Step {
         ci: Some("vm test --guest newest --short"),

@@ -19,6 +19,11 @@ pub(crate) struct HostileArgs {
     #[arg(long)]
     short: bool,
 
+    /// Attack without honest clients: only what attackers reach, memory and what is left behind are
+    /// judged, and not the service.
+    #[arg(long)]
+    no_load: bool,
+
     /// The rail: one of libfabric's providers, because this machine has no card.
     #[arg(long, default_value = "tcp")]
     rail: String,
@@ -52,6 +57,7 @@ pub(crate) fn execute(args: &HostileArgs) -> Result<()> {
     words.extend(["--farreach", &farreach, "--json", &figures]);
     words.extend(["--outside", ADDRESS]);
     words.extend(args.short.then_some("--short"));
+    words.extend(args.no_load.then_some("--no-load"));
     words.extend(args.weak.then_some("--weak"));
     words.extend(args.filters.iter().map(String::as_str));
     println!("── with the libraries of {}", root.origin);

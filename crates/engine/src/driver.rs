@@ -29,6 +29,10 @@ use crate::watch::{PeerCell, Watch};
 /// How often sockets are polled while cards are busy. Each poll is a system call.
 const LOOK_EVERY: Duration = Duration::from_micros(50);
 
+/// While cards are busy, sockets are not polled for this many times as long as the last poll took, with
+/// everything that came in: strangers that connect without a pause get a part of the time at most.
+const REST: u32 = 8;
+
 /// If sockets were not polled for this long, they are polled before timers are checked. A process
 /// that did not run for a while has heard from no peer, but their frames wait in the sockets.
 const LONG_AGO: Duration = Duration::from_millis(5);
@@ -160,6 +164,8 @@ pub(crate) struct Driver {
     backlog: Arc<AcceptBacklog>,
     start: Instant,
     looked_at: Option<Instant>,
+    /// How long the last poll of the sockets took.
+    look_took: Duration,
     /// The watched descriptors of the rails, and the count of resets when they were registered.
     watched: Vec<OwnedFd>,
     watched_resets: u64,
@@ -192,6 +198,7 @@ impl Driver {
             backlog,
             start: Instant::now(),
             looked_at: None,
+            look_took: Duration::ZERO,
             watched_resets: 0,
             was_woken_by_rail: false,
             events: Vec::new(),
@@ -262,8 +269,17 @@ impl Driver {
         self.start.elapsed().as_nanos() as u64
     }
 
+    /// Tells the machine how long the creation of an end of a link has taken.
+    #[inline]
+    fn note_opening(&mut self) {
+        if self.machine.is_opening() {
+            self.machine.end_opening(self.now());
+        }
+    }
+
     /// Handles events of the sockets. Returns whether there was anything besides pings.
     fn look(&mut self, now: u64) -> bool {
+        let begin = Instant::now();
         let mut events = std::mem::take(&mut self.events);
         // Errors of a socket are reported as events; polling the epoll itself does not fail.
         let _ = self.control.poll(self.start + Duration::from_nanos(now), &mut |event| events.push(event));
@@ -272,6 +288,7 @@ impl Driver {
             self.on_control(event, now);
         }
         self.events = events;
+        self.look_took = begin.elapsed();
         happened
     }
 
@@ -450,6 +467,7 @@ impl Drive for Driver {
             Command::Call(call) => call(self, now),
         }
         self.carrier.carry(&mut self.machine);
+        self.note_opening();
         self.flush();
     }
 
@@ -462,7 +480,9 @@ impl Drive for Driver {
             happened |= self.look(now);
         }
         happened |= self.carrier.step(&mut self.machine, now) | std::mem::take(&mut self.was_woken_by_rail);
-        if !happened || self.looked_at.is_none_or(|looked| instant - looked >= LOOK_EVERY) {
+        self.note_opening();
+        let look_every = LOOK_EVERY.max(self.look_took * REST);
+        if !happened || self.looked_at.is_none_or(|looked| instant - looked >= look_every) {
             // While cards are busy, sockets are polled at an interval. While nothing happens, they
             // are not polled at each turn of a spin either.
             if self.looked_at.is_none_or(|looked| instant - looked >= LOOK_EVERY / 4) {
@@ -471,6 +491,9 @@ impl Drive for Driver {
             }
         }
         self.flush();
+        if !happened {
+            self.machine.note_idle();
+        }
         happened
     }
 

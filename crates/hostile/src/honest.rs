@@ -19,6 +19,10 @@ use crate::victim::PEER_TIMEOUT;
 /// How long an operation may take. It is longer than any bar.
 const LIMIT: Duration = Duration::from_secs(5);
 
+/// How long a client waits for its connection: many that connect at once are served in turn, and the
+/// time counts against the bar.
+const CONNECT_LIMIT: Duration = Duration::from_secs(120);
+
 /// The pause between two attempts to connect again.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -225,7 +229,7 @@ impl Client {
 
 impl Connection {
     fn open(engine: &Engine, address: SocketAddr) -> Result<Self, farreach::Error> {
-        let peer = engine.connect(address)?.wait(LIMIT)?;
+        let peer = engine.connect(address)?.wait(CONNECT_LIMIT)?;
         let told = peer.recv().wait(LIMIT)?;
         let told = String::from_utf8_lossy(&told).into_owned();
         let (grant, token) = told.split_once(' ').unwrap_or_default();

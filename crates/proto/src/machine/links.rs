@@ -33,11 +33,6 @@ const PAST_MAX: usize = 256;
 /// The maximum number of links of one rail to one peer: a link costs descriptors and memory.
 const LINKS_PER_RAIL_MAX: usize = 8;
 
-/// One end of a link is created in so many steps. On some rails it takes milliseconds: libfabric's tcp
-/// fills pools of 17 MB. In the steps between, the machine serves its peers, and forgets those that
-/// have left without waiting for their ends. Steps in which nothing happens take microseconds.
-const STEPS_PER_OPENING: u32 = 8;
-
 /// Pairs the rails of two sides by kind, in turn. Both sides compute the same pairs. A rail has at
 /// most eight links. The cost is linear in the number of rails, apart from a logarithm.
 pub fn pairs_of(initiator: &[String], acceptor: &[String]) -> Vec<(usize, usize)> {
@@ -156,20 +151,17 @@ impl Machine {
         let link = &mut peer.links[index];
         link.open(id);
         let rail = link.rail();
-        self.openings.push_back(Opening { rail, peer: key, index, id, peer_end });
+        self.openings.push(Opening { rail, peer: key, index, id, peer_end });
     }
 
     /// Returns the next end of a link to create, unless one was created a moment ago.
     pub(super) fn next_opening(&mut self) -> Option<Opening> {
-        while self.steps_to_opening == 0 {
-            let opening = self.openings.pop_front()?;
-            // The peer may be lost, or the link may have failed, since the end was requested.
-            if self.peer(opening.peer).is_some_and(|peer| peer.links[opening.index].is_opening(opening.id)) {
-                self.steps_to_opening = STEPS_PER_OPENING;
-                return Some(opening);
-            }
-        }
-        None
+        let peers = &self.peers;
+        // The peer may be lost, or the link may have failed, since the end was requested.
+        let is_wanted = |opening: &Opening| {
+            peers.get(opening.peer).is_some_and(|peer| peer.links[opening.index].is_opening(opening.id))
+        };
+        self.openings.take(self.now, is_wanted)
     }
 
     /// Handles the creation of this side's end: sends its address to the peer. If the peer offered

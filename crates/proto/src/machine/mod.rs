@@ -58,6 +58,7 @@ mod lose;
 mod marks;
 mod message;
 mod names;
+mod openings;
 mod own_grants;
 mod peer;
 mod peer_map;
@@ -82,6 +83,7 @@ use in_flight::InFlightTable;
 use looking::Looking;
 use marks::Marks;
 use names::Names;
+use openings::Openings;
 use own_grants::OwnGrants;
 use peer::{LinkTimes, Peer};
 use peers::Peers;
@@ -154,9 +156,7 @@ pub struct Machine {
     names: Names,
     in_flight: InFlightTable,
     control: VecDeque<Control>,
-    /// Ends of links to create, and the steps until the next one.
-    openings: VecDeque<Opening>,
-    steps_to_opening: u32,
+    openings: Openings,
     /// Peers whose `Settle` frames are answered when all control work is done.
     settling: Vec<PeerKey>,
     outputs: VecDeque<Output>,
@@ -192,8 +192,7 @@ impl Machine {
             names: Names::new(seed),
             in_flight: InFlightTable::default(),
             control: VecDeque::new(),
-            openings: VecDeque::new(),
-            steps_to_opening: 0,
+            openings: Openings::default(),
             settling: Vec::new(),
             outputs: VecDeque::new(),
             events: VecDeque::new(),
@@ -220,7 +219,7 @@ impl Machine {
     /// Begins a step. The driver polls the rails next.
     pub fn begin_step(&mut self, now: u64) {
         self.now = now;
-        self.steps_to_opening = self.steps_to_opening.saturating_sub(1);
+        self.openings.begin_step();
     }
 
     /// Ends the polling of rails. The driver posts next, as far as there is room.
@@ -245,14 +244,11 @@ impl Machine {
 
     /// Returns the time at which the next step is due even if nothing happens before.
     pub fn poll_timeout(&self) -> u64 {
-        // Ends of links wait for nothing but the next steps.
-        if !self.openings.is_empty() {
-            return self.now;
-        }
         // Timers are coarse, so that a driver that sleeps is not woken for each of them.
         let Tuning { heartbeat, drain, cool_down, .. } = self.tuning;
         let coarse = heartbeat.min(drain).min(cool_down) / 16;
-        self.timers.next().max(self.now.saturating_add(INTERVAL.max(coarse)))
+        let timers = self.timers.next().max(self.now.saturating_add(INTERVAL.max(coarse)));
+        self.openings.next_at().map_or(timers, |at| timers.min(at.max(self.now)))
     }
 
     /// Iterates over the rails, in order.

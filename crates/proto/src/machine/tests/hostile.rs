@@ -419,3 +419,45 @@ fn ends_of_links_are_created_with_steps_between() {
     }
     assert_eq!(opened, [(0, peers[0]), (8, peers[2]), (16, peers[3])]);
 }
+
+/// However often a peer connects anew, five sixths of the time are left for others if they need it,
+/// and two thirds otherwise.
+#[test]
+fn ends_of_links_that_take_long_are_created_with_time_between() {
+    assert_openings_are_apart(false, 30 * MS);
+    assert_openings_are_apart(true, 15 * MS);
+}
+
+fn assert_openings_are_apart(is_idle: bool, apart: u64) {
+    let mut machine = machine();
+    for _ in 0..8 {
+        let key = machine.add_peer(false, 0);
+        machine.handle_frame(key, Frame::Hello(hello(1)), 0);
+        let offer = LinkOffer { link: LinkId(1), from: 0, to: 0, address: vec![0] };
+        machine.handle_frame(key, Frame::Link(offer), 0);
+    }
+    let (mut now, mut opened) = (0, Vec::new());
+    while opened.len() < 8 {
+        machine.begin_step(now);
+        let begun = now;
+        while let Some(control) = machine.poll_control() {
+            if let Control::OpenLink(opening) = control {
+                opened.push(now);
+                now += 5 * MS;
+                machine.handle_opened(opening, Ok((LinkKey(now), vec![1])));
+            }
+        }
+        machine.end_step();
+        assert_eq!(machine.is_opening(), now > begun);
+        machine.end_opening(now);
+        if now > begun && opened.len() < 8 {
+            assert!(machine.poll_timeout() <= now + 10 * MS, "it is due then");
+        }
+        if is_idle {
+            machine.note_idle();
+        }
+        now += MS / 100;
+    }
+    let gaps: Vec<u64> = opened.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(gaps.iter().all(|gap| (apart..apart + MS / 10).contains(gap)), "{gaps:?}");
+}
