@@ -91,6 +91,7 @@ impl<R: Rail> Pair<R> {
                         Seen::Message(bytes.to_vec())
                     }
                     Event::KeyBound { tag, .. } => panic!("no key is bound, and here is {tag}"),
+                    Event::KeyEnded { key } => panic!("no key was ended, and here is {key:?}"),
                     Event::LinkDown { reason, .. } => panic!("no link has failed: {reason}"),
                 });
             })
