@@ -1,6 +1,9 @@
 //! Tests of engines over simulated cards, which need no RDMA library or device.
 #![allow(clippy::print_stderr, reason = "what is skipped is told with its reason")]
 
+#[allow(dead_code, reason = "rails of cards have more of them")]
+#[path = "../faults/mod.rs"]
+mod faults;
 #[cfg(feature = "tls")]
 #[path = "../secure/mod.rs"]
 mod secure;
@@ -10,6 +13,7 @@ mod suite;
 mod budgets;
 mod clear_text;
 mod hung_call;
+mod over_shm;
 mod over_simulation;
 mod silence;
 #[cfg(feature = "tls")]
