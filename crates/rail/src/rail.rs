@@ -1,4 +1,4 @@
-//! The trait of a rail, and the keys that it makes.
+//! The trait of a rail.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -8,7 +8,7 @@ use farreach_memory::{Buffers, Exposed, Memory};
 use farreach_proto::machine::PeerKey;
 use farreach_proto::rights::Rights;
 
-use crate::{Event, LinkKey, Properties, RailError, Refusal, WorkRequest};
+use crate::{Event, Key, KeyId, LinkKey, Properties, RailError, Refusal, WorkRequest};
 
 /// One rail of this host.
 pub trait Rail: Send + fmt::Debug {
@@ -116,20 +116,4 @@ pub trait Rail: Send + fmt::Debug {
     /// Returns the number of work requests in flight on all links, including closed ones, without
     /// receives of its own.
     fn in_flight(&self) -> usize;
-}
-
-/// Identifies a key on the rail of its own side.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct KeyId(pub u64);
-
-/// A key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Key {
-    /// The identifier on this side.
-    pub id: KeyId,
-    /// The address of the memory, as the peer's work requests use it. Not used if keys are
-    /// [bound](Rail::bind_key).
-    pub address: u64,
-    /// The key that the peer's work requests carry. Not used if keys are [bound](Rail::bind_key).
-    pub key: u64,
 }

@@ -45,7 +45,7 @@ use proofs::Proofs;
 const MEET_WITHIN: Duration = Duration::from_secs(5);
 
 /// The interval at which meetings are continued while there are any.
-const TICK: Duration = Duration::from_millis(2);
+const MEET_EVERY: Duration = Duration::from_millis(2);
 
 /// Polls without an event after which a link is left to the epoll.
 const QUIET_POLLS: u32 = 64;
@@ -178,7 +178,7 @@ impl ShmRail {
 
     /// Lets the timer tick while there are meetings.
     fn set_timer(&self) {
-        let every = if self.meeting.is_empty() { Duration::ZERO } else { TICK };
+        let every = if self.meeting.is_empty() { Duration::ZERO } else { MEET_EVERY };
         let every = Timespec { tv_sec: 0, tv_nsec: every.subsec_nanos().into() };
         let times = Itimerspec { it_interval: every, it_value: every };
         // It fails only for times that are no times.
