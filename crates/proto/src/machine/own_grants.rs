@@ -20,6 +20,10 @@ const CONFIRMED_WITHIN: u64 = 1_000_000_000;
 /// As [`CONFIRMED_WITHIN`], for a peer that has left in order.
 const LEFT_WITHIN: u64 = 100_000_000;
 
+/// As [`CONFIRMED_WITHIN`], for a peer that is lost. The end of its process is a proof that costs
+/// nothing, and comes a moment after the end of its connection.
+const LOST_WITHIN: u64 = 20_000_000;
+
 /// The most that a proof is begun earlier than its own duration demands.
 const MARGIN_MAX: u64 = 250_000_000;
 
@@ -291,7 +295,7 @@ impl OwnGrant {
                 let confirmed_within = match (has_word, is_lost) {
                     (true, false) => CONFIRMED_WITHIN,
                     (true, true) => LEFT_WITHIN,
-                    (false, true) => 0,
+                    (false, true) => LOST_WITHIN,
                     (false, false) => u64::MAX,
                 };
                 let asks = by_report && (is_due || now >= since.saturating_add(confirmed_within));
@@ -495,8 +499,8 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_is_lost_is_not_waited_for_and_one_that_left_not_for_long() {
-        for (is_quiet, from) in [(false, 1), (true, 1 + LEFT_WITHIN)] {
+    fn a_peer_that_is_lost_or_has_left_is_not_waited_for_for_long() {
+        for (is_quiet, from) in [(false, 1 + LOST_WITHIN), (true, 1 + LEFT_WITHIN)] {
             let mut grants = OwnGrants::default();
             let id = grants.add(PEER, Some(10), &mut Names::new([7; 32]));
             grants.revoke(id, None, u64::MAX, 0);
@@ -504,9 +508,7 @@ mod tests {
             assert_eq!(next(&mut grants, id, reach, 1), Next::EndKeys);
             grants.get_mut(id).unwrap().keys_ended(false, vec![0], 1);
             assert_eq!(next(&mut grants, id, reach, from), by_report(!is_quiet, true, false));
-            if is_quiet {
-                assert_eq!(next(&mut grants, id, reach, from - 1), by_report(false, false, false));
-            }
+            assert_eq!(next(&mut grants, id, reach, from - 1), by_report(!is_quiet, false, false));
         }
     }
 

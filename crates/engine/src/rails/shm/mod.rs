@@ -51,7 +51,7 @@ const MEET_EVERY: Duration = Duration::from_millis(2);
 const QUIET_POLLS: u32 = 64;
 
 /// Polls between two looks at the epoll while links are being polled. Each look is a system call.
-const POLLS_PER_LOOK: u32 = 64;
+const POLLS_PER_LOOK: u32 = 16;
 
 /// Links that one look at the epoll reports.
 const READY_MAX: usize = 64;
