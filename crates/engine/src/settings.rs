@@ -107,9 +107,14 @@ impl Settings {
         self
     }
 
-    /// Sets the rails to open. Each is an RDMA device (`rxe0`, `mlx5_0`) or a libfabric provider
-    /// (`tcp`, `efa`); tcp may be followed by the address to bind to (`tcp@10.0.0.7`). By default
-    /// the engine opens every RDMA device, or tcp if there is none.
+    /// Sets the rails to open. Each is an RDMA device (`rxe0`, `mlx5_0`), a libfabric provider
+    /// (`tcp`, `efa`), or `shm`; tcp may be followed by the address to bind to (`tcp@10.0.0.7`). By
+    /// default the engine opens every RDMA device, or tcp if there is none.
+    ///
+    /// `shm` connects processes of one user on one host, over memory that both map. It needs no
+    /// library. Memory that is granted over it must be whole pages that
+    /// [`Engine::allocate`](crate::Engine::allocate) has allocated, without huge pages of the kernel's
+    /// pool.
     pub fn rails<T: Into<String>>(mut self, rails: impl IntoIterator<Item = T>) -> Self {
         self.rails = rails.into_iter().map(Into::into).collect();
         self

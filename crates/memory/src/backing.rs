@@ -5,8 +5,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use crate::KeyGuard;
+use crate::extents::Extent;
 use crate::mem_file::{FileAccess, MemFile};
+use crate::{Exposed, KeyGuard, Memory};
 
 /// The part of a file that holds exposed memory.
 ///
@@ -62,31 +63,55 @@ impl KeyGuard {
     /// is used for nothing but passing it.
     pub unsafe fn backing(&self, access: FileAccess) -> Result<Backing, BackingError> {
         let (memory, start, len) = self.place();
-        let mapped = memory.allocation().mapped().ok_or(BackingError::Foreign)?;
-        let files = mapped.files.as_ref().ok_or(BackingError::Anonymous)?;
-        if len == 0 {
-            return Err(BackingError::Empty);
-        }
-        if !is_whole_pages(start, len, memory.len(), mapped.page) {
-            return Err(BackingError::SharesPage { page: mapped.page });
-        }
-        // Held until the end: no exchange begins between the look and the seal.
-        let state = files.lock();
-        if state.is_exchanging(start, len) {
-            return Err(BackingError::Exchanging);
-        }
-        let extents = state.of(start, len);
-        let [extent] = &extents[..] else {
-            return Err(BackingError::Fragmented { files: extents.len() });
-        };
-        if extent.file.is_huge() {
-            return Err(BackingError::HugePages);
-        }
-        if !extent.file.seal(access).map_err(BackingError::Seal)? {
-            return Err(BackingError::SealedReadOnly);
-        }
-        Ok(Backing { file: Arc::clone(&extent.file), offset: extent.file_offset, len })
+        with_extent(memory, start, len, |extent| {
+            if !extent.file.seal(access).map_err(BackingError::Seal)? {
+                return Err(BackingError::SealedReadOnly);
+            }
+            Ok(Backing { file: Arc::clone(&extent.file), offset: extent.file_offset, len })
+        })
     }
+}
+
+impl Exposed {
+    /// Returns the reason for which [`KeyGuard::backing`] would refuse this memory, if there is one.
+    /// Seals nothing.
+    pub fn check_backing(&self, access: FileAccess) -> Result<(), BackingError> {
+        let (memory, start, len) = self.place_in_memory();
+        with_extent(memory, start, len, |extent| match extent.file.may_be_sealed(access) {
+            true => Ok(()),
+            false => Err(BackingError::SealedReadOnly),
+        })
+    }
+}
+
+/// Calls a function with the extent that holds a range, if another process can map it. No exchange
+/// begins meanwhile.
+fn with_extent<T>(
+    memory: &Memory,
+    start: usize,
+    len: usize,
+    call: impl FnOnce(&Extent) -> Result<T, BackingError>,
+) -> Result<T, BackingError> {
+    let mapped = memory.allocation().mapped().ok_or(BackingError::Foreign)?;
+    let files = mapped.files.as_ref().ok_or(BackingError::Anonymous)?;
+    if len == 0 {
+        return Err(BackingError::Empty);
+    }
+    if !is_whole_pages(start, len, memory.len(), mapped.page) {
+        return Err(BackingError::SharesPage { page: mapped.page });
+    }
+    let state = files.lock();
+    if state.is_exchanging(start, len) {
+        return Err(BackingError::Exchanging);
+    }
+    let extents = state.of(start, len);
+    let [extent] = &extents[..] else {
+        return Err(BackingError::Fragmented { files: extents.len() });
+    };
+    if extent.file.is_huge() {
+        return Err(BackingError::HugePages);
+    }
+    call(extent)
 }
 
 /// Returns whether a range shares no page with another range of its allocation.
@@ -158,7 +183,6 @@ impl BackingError {
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
-    use crate::{Exposed, Memory};
 
     fn backing(exposed: &Exposed, access: FileAccess) -> Result<Backing, BackingError> {
         let guard = exposed.guard_key();
@@ -202,6 +226,20 @@ mod tests {
             ]
         ));
         assert!(refused.iter().all(|error| !error.fix().is_empty()));
+    }
+
+    #[test]
+    fn a_check_refuses_what_a_grant_would_and_seals_nothing() {
+        let mut slice = Memory::allocate(2 * 4096).unwrap();
+        let part = slice.split_off(4000).expose();
+        assert!(matches!(part.check_backing(FileAccess::ReadWrite), Err(BackingError::SharesPage { .. })));
+        let reader = Memory::allocate(4096).unwrap().expose();
+        reader.check_backing(FileAccess::ReadOnly).unwrap();
+        reader.check_backing(FileAccess::ReadWrite).unwrap();
+        backing(&reader, FileAccess::ReadOnly).unwrap();
+        let refused = reader.check_backing(FileAccess::ReadWrite).unwrap_err();
+        assert!(matches!(refused, BackingError::SealedReadOnly), "{refused}");
+        reader.check_backing(FileAccess::ReadOnly).unwrap();
     }
 
     #[test]

@@ -81,6 +81,11 @@ impl Exposed {
         KeyGuard::new(&self.keys, self.memory(), self.range.offset(), self.len())
     }
 
+    /// Returns the allocation, the offset of the range in it, and the length of the range.
+    pub(crate) fn place_in_memory(&self) -> (&Memory, usize, usize) {
+        (self.memory(), self.range.offset(), self.len())
+    }
+
     /// Returns the allocation that contains the memory.
     pub fn memory(&self) -> &Memory {
         self.range.memory()

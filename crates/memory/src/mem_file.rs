@@ -119,6 +119,12 @@ impl MemFile {
         }
     }
 
+    /// Returns `false` if [`seal`](Self::seal) would.
+    pub(crate) fn may_be_sealed(&self, access: FileAccess) -> bool {
+        let sealed_for = self.sealed_for.lock().unwrap_or_else(PoisonError::into_inner);
+        !matches!((*sealed_for, access), (Some(FileAccess::ReadOnly), FileAccess::ReadWrite))
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.len
     }

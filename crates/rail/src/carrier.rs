@@ -4,6 +4,7 @@
 //! handed to rails and comes back from them: the memory of transfers, buffers for messages and
 //! atomics, and granted memory with its keys.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use farreach_memory::{Buffer, Buffers, Exposed, Memory, Slice};
@@ -18,7 +19,8 @@ use farreach_proto::rights::Rights;
 use crate::current_call::{CallStamps, CurrentCall, RailCall};
 use crate::message_pool::MessagePool;
 use crate::{
-    Event, Held, KeyId, LinkKey, Rail, RailError, Refusal, RevokeAnswer, TransferAnswer, WorkRequest,
+    EndedKeys, Event, Held, KeyId, LinkKey, Rail, RailError, Refusal, RevokeAnswer, TransferAnswer,
+    WorkRequest,
 };
 
 /// The maximum number of messages in flight, for all peers together.
@@ -45,6 +47,8 @@ struct Holdings {
     messages: MessagePool,
     atomics: Vec<Slice>,
     grants: IdMap<u64, GrantedMemory>,
+    /// The grants of ended keys that a rail will report as proven.
+    awaited: HashMap<(usize, KeyId), u64>,
     /// Granted memory that is back, until the machine reports the revoke.
     returned: IdMap<OpId, Exposed>,
 }
@@ -55,6 +59,8 @@ struct GrantedMemory {
     memory: Arc<Exposed>,
     /// By rail; `None` if the key was ended.
     keys: Vec<Option<KeyId>>,
+    /// Ended keys that their rails have not reported as proven.
+    awaited: Vec<(usize, KeyId)>,
 }
 
 /// A new grant.
@@ -190,6 +196,11 @@ impl Carrier {
             Event::Immediate { link, bits } => machine.handle_immediate(rail, link, bits),
             Event::Message { link, bytes } => machine.handle_message(rail, link, bytes),
             Event::KeyBound { link, tag: grant, bound } => machine.handle_key_bound(rail, link, grant, bound),
+            Event::KeyEnded { key } => {
+                if let Some((grant, is_proven)) = memory.key_ended(rail, key) {
+                    machine.handle_key_proven(rail, grant, is_proven);
+                }
+            }
             Event::LinkDown { link, reason } => machine.handle_link_down(rail, link, &reason),
         });
         calls.end();
@@ -237,8 +248,12 @@ impl Carrier {
                 let ended = self.end_keys(grant);
                 machine.handle_keys_ended(grant, ended);
             }
+            Control::ProveKeys { grant } => {
+                let errors = self.prove_keys(grant);
+                machine.handle_not_proven(grant, errors);
+            }
             Control::GiveBack { grant, op } => {
-                let is_back = self.memory.give_back(grant, op);
+                let is_back = self.give_back(grant, op);
                 machine.handle_given_back(grant, op, is_back);
             }
         }
@@ -331,7 +346,7 @@ impl Carrier {
         memory: Exposed,
         rights: Rights,
     ) -> Result<(GrantedMemory, RemoteKeys), (RailError, Option<Exposed>)> {
-        let mut granted = GrantedMemory { memory: Arc::new(memory), keys: Vec::new() };
+        let mut granted = GrantedMemory { memory: Arc::new(memory), keys: Vec::new(), awaited: Vec::new() };
         let mut remote = RemoteKeys::new();
         let Self { rails, calls, .. } = self;
         for rail in 0..rails.len() {
@@ -372,13 +387,44 @@ impl Carrier {
         let Some(granted) = self.memory.grants.get_mut(&grant) else { return ended };
         for (number, key) in granted.keys.iter_mut().enumerate() {
             let (Some(key), rail) = (key.take(), &mut self.rails[number]) else { continue };
-            ended.errors.extend(self.calls.timed(number, RailCall::EndKey, || rail.end_key(key)).err());
+            match self.calls.timed(number, RailCall::EndKey, || rail.end_key(key)) {
+                Ok(()) if rail.properties().ended_keys == EndedKeys::Reported => {
+                    granted.awaited.push((number, key));
+                    self.memory.awaited.insert((number, key), grant);
+                    ended.awaited.push(number);
+                }
+                Ok(()) => {}
+                Err(error) => ended.errors.push(error),
+            }
             if rail.holds_too_much() {
                 ended.too_full.push(number);
             }
         }
         ended.is_proven = granted.memory.keys() == 0;
         ended
+    }
+
+    /// Asks rails to prove that ended keys have ended. Returns the reasons for which some cannot.
+    fn prove_keys(&mut self, grant: u64) -> Vec<RailError> {
+        let Self { rails, calls, memory } = self;
+        let Some(granted) = memory.grants.get(&grant) else { return Vec::new() };
+        let prove = |(rail, key): &(usize, KeyId)| {
+            calls.timed(*rail, RailCall::ProveKey, || rails[*rail].prove_key(*key)).err()
+        };
+        granted.awaited.iter().filter_map(prove).collect()
+    }
+
+    /// Gives granted memory back to the user, unless the user holds a handle on it. Returns `true`
+    /// if it was given back.
+    fn give_back(&mut self, grant: u64, op: Option<OpId>) -> bool {
+        let Some(awaited) = self.memory.give_back(grant, op) else { return false };
+        let Self { rails, calls, memory } = self;
+        for (rail, key) in awaited {
+            memory.awaited.remove(&(rail, key));
+            // The owner may write to it from now on.
+            calls.timed(rail, RailCall::StopProof, || rails[rail].stop_proof(key));
+        }
+        true
     }
 
     /// Builds the answer to a revoke.
@@ -435,18 +481,27 @@ impl Holdings {
         value
     }
 
-    /// Gives granted memory back to the user, unless the user holds a handle on it. Returns `true`
-    /// if it was given back.
-    fn give_back(&mut self, grant: u64, op: Option<OpId>) -> bool {
-        let Some(GrantedMemory { memory, keys }) = self.grants.remove(&grant) else { return false };
+    /// Gives granted memory back to the user, unless the user holds a handle on it. Returns the keys
+    /// whose end is not proven, or `None` if it was not given back.
+    fn give_back(&mut self, grant: u64, op: Option<OpId>) -> Option<Vec<(usize, KeyId)>> {
+        let GrantedMemory { memory, keys, awaited } = self.grants.remove(&grant)?;
         match (Arc::try_unwrap(memory), op) {
             (Ok(memory), Some(op)) => drop(self.returned.insert(op, memory)),
             (Ok(_), None) => {}
             (Err(memory), _) => {
-                self.grants.insert(grant, GrantedMemory { memory, keys });
-                return false;
+                self.grants.insert(grant, GrantedMemory { memory, keys, awaited });
+                return None;
             }
         }
-        true
+        Some(awaited)
+    }
+
+    /// Notes that the end of a key is proven. Returns its grant, and whether no key to the memory is
+    /// left.
+    fn key_ended(&mut self, rail: usize, key: KeyId) -> Option<(u64, bool)> {
+        let grant = self.awaited.remove(&(rail, key))?;
+        let granted = self.grants.get_mut(&grant)?;
+        granted.awaited.retain(|awaited| *awaited != (rail, key));
+        Some((grant, granted.memory.keys() == 0))
     }
 }

@@ -28,6 +28,10 @@ pub enum RailCall {
     BindKey,
     /// `Rail::end_key`
     EndKey,
+    /// `Rail::prove_key`
+    ProveKey,
+    /// `Rail::stop_proof`
+    StopProof,
     /// `Rail::post`
     Post,
     /// `Rail::poll`
@@ -37,7 +41,7 @@ pub enum RailCall {
 }
 
 impl RailCall {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 13] = [
         Self::OpenLink,
         Self::Connect,
         Self::CloseLink,
@@ -46,6 +50,8 @@ impl RailCall {
         Self::MakeKey,
         Self::BindKey,
         Self::EndKey,
+        Self::ProveKey,
+        Self::StopProof,
         Self::Post,
         Self::Poll,
         Self::MaySleep,
@@ -62,6 +68,8 @@ impl RailCall {
             Self::MakeKey => "Rail::make_key",
             Self::BindKey => "Rail::bind_key",
             Self::EndKey => "Rail::end_key",
+            Self::ProveKey => "Rail::prove_key",
+            Self::StopProof => "Rail::stop_proof",
             Self::Post => "Rail::post",
             Self::Poll => "Rail::poll",
             Self::MaySleep => "Rail::may_sleep",

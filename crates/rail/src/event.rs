@@ -2,7 +2,7 @@
 
 use farreach_memory::Buffers;
 
-use crate::{LinkKey, RailError};
+use crate::{KeyId, LinkKey, RailError};
 
 /// An event of a rail.
 #[derive(Debug)]
@@ -39,6 +39,13 @@ pub enum Event<'a> {
         /// The address of the memory and the key, for the peer; or the reason. After a failure, the
         /// link can no longer be used and must be closed.
         bound: Result<(u64, u64), RailError>,
+    },
+    /// It is proven that no operation of a peer lands any more with a key that was
+    /// [ended](crate::Rail::end_key), where ended keys are
+    /// [reported](crate::EndedKeys::Reported).
+    KeyEnded {
+        /// The key.
+        key: KeyId,
     },
     /// A link has failed, although no work request on it could report that.
     LinkDown {

@@ -12,6 +12,7 @@ mod carrier;
 mod current_call;
 mod event;
 mod held;
+mod key;
 mod message_pool;
 mod rail;
 
@@ -20,7 +21,8 @@ pub use carrier::{Carrier, GrantMade};
 pub use current_call::{CallInProgress, CurrentCall, RailCall};
 pub use event::Event;
 pub use held::Held;
-pub use rail::{Key, KeyId, Rail};
+pub use key::{Key, KeyId};
+pub use rail::Rail;
 
 pub use farreach_proto::machine::PeerKey;
 pub use farreach_proto::plan::{Extent, Limits};

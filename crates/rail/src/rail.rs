@@ -1,4 +1,4 @@
-//! The trait of a rail, and the keys that it makes.
+//! The trait of a rail.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -8,7 +8,7 @@ use farreach_memory::{Buffers, Exposed, Memory};
 use farreach_proto::machine::PeerKey;
 use farreach_proto::rights::Rights;
 
-use crate::{Event, LinkKey, Properties, RailError, Refusal, WorkRequest};
+use crate::{Event, Key, KeyId, LinkKey, Properties, RailError, Refusal, WorkRequest};
 
 /// One rail of this host.
 pub trait Rail: Send + fmt::Debug {
@@ -28,11 +28,13 @@ pub trait Rail: Send + fmt::Debug {
     ///
     /// If [links end alone](Properties::links_end_alone), this is also the proof that nothing the
     /// peer began over the link lands any more, and operations in flight come back with the next
-    /// poll. Otherwise they may come back late, or only after a [reset](Self::reset).
+    /// poll. Otherwise they may come back late, or only after a [reset](Self::reset). Where ended
+    /// keys are [reported](crate::EndedKeys::Reported), only that report is a proof.
     fn close_link(&mut self, link: LinkKey);
 
     /// Closes all links of this rail at once, and starts anew with none. It proves, also for rails
-    /// whose links do not end alone, that no operation of a peer lands over the rail any more.
+    /// whose links do not end alone, that no operation of a peer lands over the rail any more, unless
+    /// ended keys are [reported](crate::EndedKeys::Reported).
     /// Operations in flight come back with the next [`poll`](Self::poll). Immediates and messages
     /// that had arrived and were not polled may be lost.
     ///
@@ -57,10 +59,29 @@ pub trait Rail: Send + fmt::Debug {
     }
 
     /// Ends a key: no operation that a peer begins from now on lands with it. The memory counts the
-    /// key until it is proven that nothing is in flight with it either: at once, or by a
-    /// [reset](Self::reset), as [`Properties::ended_keys`] defines. Returns an error if the key
-    /// cannot be ended; the memory then counts it for good.
+    /// key until it is proven that nothing is in flight with it either: at once, by a
+    /// [reset](Self::reset), or when [`Event::KeyEnded`] is reported, as [`Properties::ended_keys`]
+    /// defines. Returns an error if the key cannot be ended; the memory then counts it for good.
     fn end_key(&mut self, key: KeyId) -> Result<(), RailError>;
+
+    /// Begins to prove that nothing of a peer lands with an ended key, because the peer does not
+    /// confirm it, where ended keys are [reported](crate::EndedKeys::Reported). [`Event::KeyEnded`]
+    /// follows. Until then, or until the proof is [stopped](Self::stop_proof), the owner does not
+    /// write to the memory.
+    ///
+    /// Returns an error if it is not possible now. A later call tries again; while a proof is under
+    /// way, and after it, a call does nothing.
+    fn prove_key(&mut self, key: KeyId) -> Result<(), RailError> {
+        let _ = key;
+        Ok(())
+    }
+
+    /// Stops a proof that [`prove_key`](Self::prove_key) has begun: the memory is given back to its
+    /// owner without a proof, and its pages must stay as they are. The memory may count the key for
+    /// good.
+    fn stop_proof(&mut self, key: KeyId) {
+        let _ = key;
+    }
 
     /// Posts a work request with its buffers to the card. `tag` comes back with its completion.
     ///
@@ -95,20 +116,4 @@ pub trait Rail: Send + fmt::Debug {
     /// Returns the number of work requests in flight on all links, including closed ones, without
     /// receives of its own.
     fn in_flight(&self) -> usize;
-}
-
-/// Identifies a key on the rail of its own side.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct KeyId(pub u64);
-
-/// A key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Key {
-    /// The identifier on this side.
-    pub id: KeyId,
-    /// The address of the memory, as the peer's work requests use it. Not used if keys are
-    /// [bound](Rail::bind_key).
-    pub address: u64,
-    /// The key that the peer's work requests carry. Not used if keys are [bound](Rail::bind_key).
-    pub key: u64,
 }

@@ -67,6 +67,7 @@ impl OwnGrants {
         &mut self,
         memory: &Exposed,
         access: Access,
+        file_access: FileAccess,
     ) -> Result<(Announced, Backing), GrantError> {
         let (slot, generation) = match self.free.pop_front() {
             Some(place) => place,
@@ -77,10 +78,6 @@ impl OwnGrants {
             None => return Err(GrantError::TooMany { max: GENERATIONS }),
         };
         let guard = memory.guard_key();
-        let file_access = match access {
-            Access::ReadOnly => FileAccess::ReadOnly,
-            Access::ReadWrite => FileAccess::ReadWrite,
-        };
         // SAFETY: the descriptor is passed only to the peer of this link, a process of the same
         // user, whose library keeps to the range and the access that it is told (`remote`), and
         // stops when the guard is ended, as this module proves. A hostile process of the same user

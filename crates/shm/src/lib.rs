@@ -67,6 +67,7 @@ mod words;
 
 pub use error::{GrantError, LinkError, OperationError, PostError};
 pub use event::Event;
+pub use farreach_memory::ExchangeError;
 pub use grants::{Exchange, RevokedGrant};
 pub use link::Link;
 pub use map::{Access, DescriptorError};
@@ -74,4 +75,5 @@ pub use meet::{Connecting, Expected, Listener, MeetError, Met};
 pub use operation::{Request, Target};
 pub use process::{Process, ProcessError};
 pub use ring::Nonsense;
+pub use segment::{GENERATIONS as GRANTS_MAX, MESSAGE_MAX};
 pub use wire::Nonce;

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use farreach_memory::{Backing, Buffer, Buffers, Exposed, process_epoch};
+use farreach_memory::{Backing, Buffer, Buffers, Exposed, FileAccess, process_epoch};
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::fs::{OFlags, fcntl_getfl};
 
@@ -681,9 +681,37 @@ impl Link {
     /// Grants memory to the peer: it may access it by the returned key.
     ///
     /// The memory counts the key until it is proven that the peer does not use it any more.
+    ///
+    /// The first grant of an allocation decides: if it is for reading only, the allocation is sealed
+    /// against writing by other processes for good.
     pub fn grant(&mut self, memory: &Exposed, access: Access) -> Result<u64, GrantError> {
+        let file_access = match access {
+            Access::ReadOnly => FileAccess::ReadOnly,
+            Access::ReadWrite => FileAccess::ReadWrite,
+        };
+        self.grant_for(memory, access, file_access)
+    }
+
+    /// As [`grant`](Self::grant), without a seal against writing: the allocation can be granted for
+    /// writing later. That a peer only reads then depends on its library.
+    pub fn grant_unsealed(&mut self, memory: &Exposed, access: Access) -> Result<u64, GrantError> {
+        self.grant_for(memory, access, FileAccess::ReadWrite)
+    }
+
+    /// Returns the reason for which [`grant_unsealed`](Self::grant_unsealed) would refuse memory over
+    /// any link, if there is one.
+    pub fn check_memory(memory: &Exposed) -> Result<(), GrantError> {
+        Ok(memory.check_backing(FileAccess::ReadWrite)?)
+    }
+
+    fn grant_for(
+        &mut self,
+        memory: &Exposed,
+        access: Access,
+        file_access: FileAccess,
+    ) -> Result<u64, GrantError> {
         self.check().map_err(GrantError::Link)?;
-        let (announced, backing) = self.grants.make(memory, access)?;
+        let (announced, backing) = self.grants.make(memory, access, file_access)?;
         if let Err(error) = self.send(Packet::Grant(announced), Some(backing)) {
             self.not_sent(error);
         }

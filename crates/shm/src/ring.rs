@@ -54,7 +54,11 @@ impl Area {
     /// Returns the maximum length of an entry. Four of them fit, so that a long one does not wait
     /// for an empty ring.
     pub(crate) fn len_max(&self) -> usize {
-        (self.slots / 4).max(1) * SLOT_BYTES
+        Self::len_max_of(self.slots)
+    }
+
+    pub(crate) const fn len_max_of(slots: usize) -> usize {
+        if slots < 4 { SLOT_BYTES } else { slots / 4 * SLOT_BYTES }
     }
 }
 

@@ -18,7 +18,10 @@ use crate::words::Words;
 const SLOTS: usize = 1024;
 
 /// The number of grants that one side can have at a time on a link.
-pub(crate) const GENERATIONS: usize = 1 << 16;
+pub const GENERATIONS: usize = 1 << 16;
+
+/// The maximum length of a message in bytes.
+pub const MESSAGE_MAX: usize = Area::len_max_of(SLOTS);
 
 /// The words between values that different sides write. Processors fetch lines in pairs.
 const APART: usize = 16;

@@ -34,6 +34,14 @@ pub(super) enum Action {
         key: usize,
         tag: u64,
     },
+    /// The peers confirm that they do not use an ended key any more.
+    ConfirmKey {
+        key: usize,
+    },
+    /// A card has proven by itself that an ended key has ended.
+    ProveKey {
+        key: usize,
+    },
     /// A card gives up a link.
     Break {
         end: usize,

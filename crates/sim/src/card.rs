@@ -143,6 +143,26 @@ impl SimCard {
         }
     }
 
+    /// A card like memory that two processes map: the side that posts does all the work, and memory
+    /// stays within its reach until it confirms that a key has ended, or until the pages are
+    /// exchanged.
+    pub fn shared() -> Self {
+        Self {
+            separates_peers: true,
+            addresses_from_zero: true,
+            ..Self::plain(Properties {
+                limits: limits(16, false),
+                has_atomics: true,
+                immediates_name_link: true,
+                links_end_alone: true,
+                ended_keys: EndedKeys::Reported,
+                keys_are_bound: true,
+                rate_bps: 100_000_000_000,
+                ..properties("shared")
+            })
+        }
+    }
+
     /// Returns all kinds with keys that need not be bound.
     pub fn kinds() -> [Self; 4] {
         [Self::rc(), Self::tcp(), Self::efa(), Self::isolated()]

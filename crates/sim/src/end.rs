@@ -86,7 +86,7 @@ impl Card {
         match &ready {
             Ready::Completed { .. } => self.completions += 1,
             Ready::Immediate { .. } | Ready::Message { .. } => self.received += 1,
-            Ready::KeyBound { .. } | Ready::LinkDown { .. } => {}
+            Ready::KeyBound { .. } | Ready::KeyEnded { .. } | Ready::LinkDown { .. } => {}
         }
         self.ready.push_back(ready);
     }
@@ -99,7 +99,7 @@ impl Card {
                 self.in_flight -= 1;
             }
             Ready::Immediate { .. } | Ready::Message { .. } => self.received -= 1,
-            Ready::KeyBound { .. } | Ready::LinkDown { .. } => {}
+            Ready::KeyBound { .. } | Ready::KeyEnded { .. } | Ready::LinkDown { .. } => {}
         }
         Some(ready)
     }
@@ -108,7 +108,7 @@ impl Card {
     pub(super) fn forget_received(&mut self, is_gone: impl Fn(usize) -> bool) {
         let received = &mut self.received;
         self.ready.retain(|ready| match ready {
-            Ready::Completed { .. } | Ready::KeyBound { .. } => true,
+            Ready::Completed { .. } | Ready::KeyBound { .. } | Ready::KeyEnded { .. } => true,
             Ready::LinkDown { end, .. } => !is_gone(*end),
             Ready::Immediate { end, .. } | Ready::Message { end, .. } => {
                 let is_kept = !is_gone(*end);
@@ -125,6 +125,7 @@ pub(super) enum Ready {
     Immediate { end: usize, bits: u32 },
     Message { end: usize, bytes: Vec<u8> },
     KeyBound { end: usize, tag: u64, bound: Result<(u64, u64), Failure> },
+    KeyEnded { key: usize },
     LinkDown { end: usize, reason: Failure },
 }
 

@@ -1,6 +1,7 @@
 //! The end of work requests, links and cards.
 
 use farreach_proto::inflight::SlotId;
+use farreach_rail::EndedKeys;
 
 use super::action::Action;
 use super::end::{CardState, EndState, Failure, Ready, Way};
@@ -155,6 +156,10 @@ impl World {
 
     /// Stops operations that peers have begun on this card. Until now they could continue.
     fn stop_peers(&mut self, card: usize) {
+        // Only the report of a key says that its peers have stopped.
+        if self.cards[card].kind.properties.ended_keys == EndedKeys::Reported {
+            return;
+        }
         let ends = &self.ends;
         let at_card = |(id, operation): (SlotId, &super::operation::Operation)| {
             (operation.grip.is_some() && ends[operation.peer].card == card).then_some(id)

@@ -59,8 +59,10 @@ impl World {
         let address = if is_from_zero { 0 } else { (index + 1) * ADDRESS_STRIDE };
         let (guard, len) = (Some(memory.guard_key()), memory.len() as u64);
         let memory = KeptMemory::Live(Arc::clone(memory));
-        let (bound, ends) = (Vec::new(), Vec::new());
-        self.keys.push(KeyEntry { card, peer, rights, address, len, memory, bound, guard, ends });
+        let (bound, ends, is_being_proven) = (Vec::new(), Vec::new(), false);
+        let entry =
+            KeyEntry { card, peer, rights, address, len, memory, bound, guard, is_being_proven, ends };
+        self.keys.push(entry);
         self.keys_by_value.insert(value, index as usize);
         self.note("expose", index, len);
         Key { id: KeyId(index), address, key: value }
@@ -132,12 +134,88 @@ impl World {
         let is_proven = match properties.ended_keys {
             EndedKeys::StopAll => true,
             EndedKeys::StopNew => properties.links_end_alone && key.ends.is_empty(),
+            // No peer has got a key that was bound to no link.
+            EndedKeys::Reported => key.bound.is_empty(),
         };
         if is_proven {
             key.end_guard();
         }
+        let is_reported = properties.ended_keys == EndedKeys::Reported;
         self.note("end_key", id.0, 0);
+        if is_reported {
+            self.keys[id.0 as usize].ends.clear();
+            let at_ns = self.after_step();
+            self.schedule(at_ns, Action::ConfirmKey { key: id.0 as usize });
+        }
         EndedKey::Ended
+    }
+
+    /// Lets the peers confirm that they do not use an ended key any more. One that is stopped cannot;
+    /// the end of one that was killed is a proof.
+    pub(super) fn confirm_key(&mut self, key: usize) {
+        let now_ns = self.now_ns;
+        let stopped_until_ns = self.keys[key].bound.iter().filter_map(|(end, _)| {
+            let peer = &self.ends[self.ends[*end].peer?];
+            Some(self.hosts[self.cards[peer.card].host].stopped_until_ns)
+        });
+        match stopped_until_ns.max().filter(|until_ns| *until_ns > now_ns) {
+            Some(until_ns) => self.schedule(until_ns, Action::ConfirmKey { key }),
+            None => self.key_has_ended(key),
+        }
+    }
+
+    /// Begins to prove that an ended key has ended, without its peers. Returns `false` if there is no
+    /// such key.
+    pub(super) fn begin_proof(&mut self, card: usize, id: KeyId) -> bool {
+        let key = usize::try_from(id.0).ok().filter(|key| *key < self.keys.len());
+        let Some(key) = key.filter(|key| self.keys[*key].card == card) else { return false };
+        let is_dead = matches!(self.keys[key].memory, KeptMemory::Dead);
+        if is_dead && !std::mem::replace(&mut self.keys[key].is_being_proven, true) {
+            let at_ns = self.after_step();
+            self.schedule(at_ns, Action::ProveKey { key });
+        }
+        is_dead
+    }
+
+    /// Stops a proof: its owner may write to the memory again.
+    pub(super) fn stop_proof(&mut self, card: usize, id: KeyId) {
+        let key = usize::try_from(id.0).ok().and_then(|index| self.keys.get_mut(index));
+        if let Some(key) = key.filter(|key| key.card == card) {
+            key.is_being_proven = false;
+        }
+    }
+
+    pub(super) fn prove_key(&mut self, key: usize) {
+        if self.keys[key].is_being_proven {
+            self.key_has_ended(key);
+        }
+    }
+
+    /// Stops all that reaches memory by an ended key, and reports it, once.
+    fn key_has_ended(&mut self, key: usize) {
+        let KeyEntry { card, memory, .. } = &self.keys[key];
+        let card = *card;
+        if !matches!(memory, KeptMemory::Dead) || self.cards[card].state != CardState::Alive {
+            return;
+        }
+        self.let_go_of_key(key);
+        self.keys[key].memory = KeptMemory::Gone;
+        self.keys[key].end_guard();
+        self.note("key ended", key as u64, 0);
+        self.cards[card].push(Ready::KeyEnded { key });
+    }
+
+    /// Stops the operations that have begun to access memory by a key.
+    fn let_go_of_key(&mut self, key: usize) {
+        let values: Vec<u64> = self.keys[key].bound.iter().map(|(_, value)| *value).collect();
+        let is_of_it = |(id, operation): (SlotId, &super::operation::Operation)| {
+            let target = operation.target.filter(|_| operation.grip.is_some())?;
+            values.contains(&target.key).then_some(id)
+        };
+        let gripping: Vec<SlotId> = self.operations.iter().filter_map(is_of_it).collect();
+        for id in gripping {
+            self.operation(id).grip = None;
+        }
     }
 
     /// Ends the guards of keys for which this was the last link that could have operations in
@@ -155,6 +233,10 @@ impl World {
     /// Ends the keys of a card that is gone.
     pub(super) fn forget_keys(&mut self, card: usize) {
         let is_killed = self.cards[card].state == CardState::Killed;
+        // Their memory is gone with its owner.
+        for key in (0..self.keys.len()).filter(|key| self.keys[*key].card == card).collect::<Vec<_>>() {
+            self.let_go_of_key(key);
+        }
         for key in self.keys.iter_mut().filter(|key| key.card == card) {
             if is_killed || !matches!(key.memory, KeptMemory::Leaked(_)) {
                 key.memory = KeptMemory::Gone;
@@ -166,6 +248,9 @@ impl World {
     /// Ends the guards of keys that ended before a reset of the card: nothing is in flight with
     /// them any more.
     pub(super) fn prove_dead_keys(&mut self, card: usize) {
+        if self.cards[card].kind.properties.ended_keys == EndedKeys::Reported {
+            return;
+        }
         let is_dead = |key: &&mut KeyEntry| key.card == card && matches!(key.memory, KeptMemory::Dead);
         self.keys.iter_mut().filter(is_dead).for_each(KeyEntry::end_guard);
     }
@@ -224,13 +309,13 @@ impl World {
         let operation = self.operations.get_mut(id).expect("an action refers to the operation");
         let still_reached = match &key.memory {
             KeptMemory::Live(memory) => {
-                if ended_keys == EndedKeys::StopNew && operation.grip.is_none() {
+                if ended_keys != EndedKeys::StopAll && operation.grip.is_none() {
                     operation.grip = Some(Arc::downgrade(memory));
                 }
                 return Reach::Memory(Arc::clone(memory), offset);
             }
             KeptMemory::Leaked(memory) => Some(memory),
-            KeptMemory::Dead if ended_keys == EndedKeys::StopNew => operation.grip.as_ref(),
+            KeptMemory::Dead if ended_keys != EndedKeys::StopAll => operation.grip.as_ref(),
             KeptMemory::Dead | KeptMemory::Gone => None,
         };
         match still_reached.map(Weak::upgrade) {

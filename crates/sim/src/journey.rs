@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use farreach_proto::inflight::SlotId;
-use farreach_rail::Proof;
+use farreach_rail::{EndedKeys, Proof};
 
 use super::action::Action;
 use super::end::{CardState, EndState, Failure, Ready, Way};
@@ -60,6 +60,12 @@ impl World {
     /// Lands a part. On an ordered card it waits behind parts that wait already, unless it is the
     /// next one.
     pub(super) fn land(&mut self, id: SlotId, part: u8, is_next: bool) {
+        if self.is_within_reach(id) {
+            // Bytes only: the peer is told nothing over a link that is closed.
+            self.note("land late", self.operations.get(id).map_or(0, |it| it.serial), part.into());
+            self.land_write(id, part);
+            return;
+        }
         if !self.gets_through(id) {
             return;
         }
@@ -252,6 +258,20 @@ impl World {
             self.lose_way(end);
         }
         false
+    }
+
+    /// Returns `true` if a write is in the middle of a copy to memory that stays within its reach
+    /// although the peer has closed the link.
+    fn is_within_reach(&self, id: SlotId) -> bool {
+        let operation = self.operations.get(id).expect("an action refers to the operation");
+        let to = &self.ends[operation.peer];
+        let receiver = &self.cards[to.card];
+        receiver.kind.properties.ended_keys == EndedKeys::Reported
+            && to.state == EndState::Closed
+            && operation.grip.is_some()
+            && operation.state == State::InFlight
+            && matches!(operation.kind, Kind::Write { .. })
+            && receiver.state == CardState::Alive
     }
 
     fn passage(&mut self, id: SlotId) -> Passage {

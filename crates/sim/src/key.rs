@@ -18,6 +18,8 @@ pub(super) struct KeyEntry {
     pub(super) bound: Vec<(usize, u64)>,
     /// Present until it is proven that nothing is in flight with the key.
     pub(super) guard: Option<KeyGuard>,
+    /// Whether a proof that the card was asked for is under way.
+    pub(super) is_being_proven: bool,
     /// The ends of links over which operations with the ended key may be in flight.
     pub(super) ends: Vec<usize>,
 }

@@ -13,6 +13,7 @@
 //! | [`SimCard::tcp`] | libfabric over tcp | yes | no | new operations | never complete |
 //! | [`SimCard::efa`] | EFA | no | no | all operations | fail after a while |
 //! | [`SimCard::isolated`] | libfabric over tcp, an endpoint for each link | yes | yes | new operations | never complete |
+//! | [`SimCard::shared`] | memory that two processes map | no | its posts, and not the bytes in flight | new operations, and all when that is reported | fail after a while |
 //!
 //! A card also checks its user. A misuse that no card would tolerate is a [`Violation`]: freeing
 //! memory that can still be written, more work requests than a window has room for, a work request

@@ -218,6 +218,20 @@ impl Rail for SimRail {
         Err(RailError::new(operation, cause, fix))
     }
 
+    fn prove_key(&mut self, key: KeyId) -> Result<(), RailError> {
+        let operation = "prove the end of a key of a simulated card";
+        let mut world = self.network.lock();
+        self.check(&mut world, operation)?;
+        match world.begin_proof(self.card(), key) {
+            true => Ok(()),
+            false => Err(RailError::new(operation, "there is no such ended key", "end the key first")),
+        }
+    }
+
+    fn stop_proof(&mut self, key: KeyId) {
+        self.network.lock().stop_proof(self.card(), key);
+    }
+
     fn post(
         &mut self,
         link: LinkKey,
@@ -263,6 +277,7 @@ impl Rail for SimRail {
                     let bound = bound.map_err(|failure| failure.error("a binding of a simulated card"));
                     sink(Event::KeyBound { link: LinkKey(end as u64), tag, bound });
                 }
+                Ready::KeyEnded { key } => sink(Event::KeyEnded { key: KeyId(key as u64) }),
                 Ready::LinkDown { end, reason } => {
                     let reason = reason.error("a link of a simulated card");
                     sink(Event::LinkDown { link: LinkKey(end as u64), reason });

@@ -183,6 +183,8 @@ impl World {
             Action::Answer { operation, part } => self.answer(operation, part),
             Action::Finish { operation } => self.finish(operation),
             Action::Bind { end, key, tag } => self.bind(end, key, tag),
+            Action::ConfirmKey { key } => self.confirm_key(key),
+            Action::ProveKey { key } => self.prove_key(key),
             Action::Break { end } => self.break_end(end),
             Action::KillLink { end } => self.if_stormy(|world| world.kill_link(end)),
             Action::CutCable { card } => self.if_stormy(|world| world.cut_cable_for_a_while(card)),

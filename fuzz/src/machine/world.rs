@@ -100,7 +100,11 @@ fn properties(rail: usize, bits: u8) -> Properties {
         writes_prove: if is_set(3) { Proof::Sent } else { Proof::Delivered },
         immediates_name_link: is_set(2),
         links_end_alone: is_set(1),
-        ended_keys: if is_set(0) { EndedKeys::StopAll } else { EndedKeys::StopNew },
+        ended_keys: match (is_set(0), is_set(1) && is_set(7)) {
+            (_, true) => EndedKeys::Reported,
+            (true, false) => EndedKeys::StopAll,
+            (false, false) => EndedKeys::StopNew,
+        },
         keys_are_bound: is_set(0) && is_set(1) && is_set(2),
         rate_bps: 1_000_000_000,
     }
@@ -572,7 +576,9 @@ impl World {
             Control::Connect { end, .. } => of_link(&end.link),
             Control::CloseLink { link, .. } | Control::BindKey { link, .. } => of_link(link),
             Control::Reset { .. } => None,
-            Control::EndKeys { grant } | Control::GiveBack { grant, .. } => self.grants.get(grant).copied(),
+            Control::EndKeys { grant } | Control::ProveKeys { grant } | Control::GiveBack { grant, .. } => {
+                self.grants.get(grant).copied()
+            }
         }
     }
 
@@ -617,10 +623,21 @@ impl World {
                 self.machine.handle_key_bound(rail, link, grant, bound);
             }
             Control::EndKeys { grant } => {
-                self.machine.handle_keys_ended(
-                    grant,
-                    KeysEnded { is_proven: grant % 2 == 0, ..KeysEnded::default() },
-                );
+                let reports = |rail: &Properties| rail.ended_keys == EndedKeys::Reported;
+                let awaited = self.machine.rails().enumerate().filter(|(_, rail)| reports(rail));
+                let awaited: Vec<usize> = awaited.map(|(number, _)| number).collect();
+                let is_proven = grant % 2 == 0 && awaited.is_empty();
+                let ended = KeysEnded { is_proven, awaited, ..KeysEnded::default() };
+                self.machine.handle_keys_ended(grant, ended);
+            }
+            Control::ProveKeys { grant } if self.fails(3) => {
+                self.machine.handle_not_proven(grant, vec![error()]);
+            }
+            Control::ProveKeys { grant } => {
+                self.machine.handle_not_proven(grant, Vec::new());
+                for rail in 0..self.machine.rails().count() {
+                    self.machine.handle_key_proven(rail, grant, true);
+                }
             }
             Control::GiveBack { grant, op } => self.machine.handle_given_back(grant, op, true),
         }

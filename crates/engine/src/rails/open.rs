@@ -7,6 +7,7 @@ use farreach_proto::machine::HEADER;
 use farreach_rail::{Rail, RailError};
 
 use super::fabric::{self, FabricRail, FabricSettings, IsolatedRail};
+use super::shm::ShmRail;
 use super::verbs::{self, VerbsRail, VerbsSettings};
 use crate::Settings;
 use crate::error::Error;
@@ -56,6 +57,8 @@ struct Chooser {
     verbs: VerbsSettings,
     fabric: FabricSettings,
     isolate_peers: bool,
+    window: u32,
+    message_max: usize,
 }
 
 impl Chooser {
@@ -80,6 +83,8 @@ impl Chooser {
                 ..FabricSettings::default()
             },
             isolate_peers: settings.isolate_peers,
+            window: settings.depth as u32,
+            message_max,
         }
     }
 
@@ -130,9 +135,12 @@ impl Chooser {
         Ok(Box::new(FabricRail::open(info, settings)?))
     }
 
-    /// Opens a verbs device or port, or a provider of libfabric, whose local address may follow
+    /// Opens the rail within this host, a verbs device or port, or a provider of libfabric, whose local address may follow
     /// after an `@`.
     fn named(&self, name: &str) -> Opened {
+        if name == "shm" {
+            return Ok(vec![Box::new(ShmRail::open(self.window, self.message_max)?)]);
+        }
         let (provider, bind) = match name.split_once('@') {
             Some((provider, address)) => {
                 let bind = address.parse::<IpAddr>().map_err(|error| {

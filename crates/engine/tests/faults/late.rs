@@ -19,7 +19,7 @@ pub(crate) fn a_peer_that_has_promised_to_stop_and_goes_on_changes_nothing(
 ) {
     let (survivor, rogue, _peer, grant) = written_to(place, Answer::AtOnce, open);
     let memory = grant.revoke(DEADLINE).unwrap();
-    let proves = survivor.engine.rail_properties().iter().all(|rail| rail.ended_keys == EndedKeys::StopAll);
+    let proves = survivor.engine.rail_properties().iter().all(|rail| rail.ended_keys != EndedKeys::StopNew);
     assert_eq!(memory.keys() == 0, proves, "its word is no proof, and a card's key is");
     let before = rogue.posts_by_a_dead_key();
     // Writes that were in flight when the key ended are done by then.

@@ -1,6 +1,11 @@
-//! Tests of engines over simulated cards, which need no RDMA library or device.
+//! Tests of engines over simulated cards and over shared memory, which need no RDMA library or device.
 #![allow(clippy::print_stderr, reason = "what is skipped is told with its reason")]
 
+#[path = "../../../rail/tests/contract/mod.rs"]
+mod contract;
+#[allow(dead_code, reason = "rails of cards have more of them")]
+#[path = "../faults/mod.rs"]
+mod faults;
 #[cfg(feature = "tls")]
 #[path = "../secure/mod.rs"]
 mod secure;
@@ -10,7 +15,9 @@ mod suite;
 mod budgets;
 mod clear_text;
 mod hung_call;
+mod over_shm;
 mod over_simulation;
+mod rail_shm;
 mod silence;
 #[cfg(feature = "tls")]
 mod tls;

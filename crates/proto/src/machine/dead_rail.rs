@@ -19,7 +19,7 @@ use crate::wire::Frame;
 impl Machine {
     /// Removes the operations of a dead rail, by link. None of them will come back.
     pub(super) fn abandon_rail(&mut self, rail: usize) -> HashMap<(PeerKey, usize), Vec<Requested>> {
-        self.grants.forget_bindings();
+        self.grants.forget_rail(rail);
         let peers = &self.peers;
         let is_on_it = |key: PeerKey, link: usize| {
             let peer = peers.get(key);

@@ -1,7 +1,7 @@
 //! Grants: local memory that peers may access, and memory of peers that this side may access.
 
 use super::TransferFault;
-use super::own_grants::{Next, OwnGrant, Reach, Wish};
+use super::own_grants::{Next, OwnGrant, Proofs, Reach, Wish};
 use super::rail::RailState;
 use super::work::{Control, KeysEnded};
 use super::{Event, Machine, OpId, PeerChange, PeerKey};
@@ -9,6 +9,9 @@ use crate::lost::LostReason;
 use crate::rail::{EndedKeys, Properties, RailError};
 use crate::rights::Rights;
 use crate::wire::{Frame, GrantOffer};
+
+/// The time that a rail has for proving the end of a key by itself, for each GiB of the grant.
+const PROOF_NS_PER_GIB: u64 = 1_000_000_000;
 
 /// Addresses and keys of granted memory, by rail, as the peer gets them.
 pub type RemoteKeys = Vec<Option<(u64, u64)>>;
@@ -32,7 +35,9 @@ impl Machine {
     /// Grants memory of this length and with these keys to a peer. Returns the id of the grant.
     pub fn grant(&mut self, key: PeerKey, len: u64, rights: Rights, keys: RemoteKeys, now: u64) -> u64 {
         self.now = now;
-        let id = self.grants.add(key, &mut self.names);
+        let reports = |rail: &RailState| rail.properties().ended_keys == EndedKeys::Reported;
+        let proof_ns = self.rails.iter().any(reports).then(|| proof_ns(len));
+        let id = self.grants.add(key, proof_ns, &mut self.names);
         if let Some(peer) = self.peer(key) {
             peer.own_grants.insert(id);
         }
@@ -47,7 +52,7 @@ impl Machine {
     /// Begins to revoke a grant. The user's handle must be gone.
     pub fn revoke(&mut self, op: Option<OpId>, id: u64, deadline: u64, now: u64) {
         self.now = now;
-        let Some(Wish { peer: key, is_first, before }) = self.grants.revoke(id, op, deadline) else {
+        let Some(Wish { peer: key, is_first, before }) = self.grants.revoke(id, op, deadline, now) else {
             return self.answer_revoke(op, Err("there is no such grant"));
         };
         self.answer_revoke(before, Err("a later revoke replaced this one"));
@@ -95,10 +100,14 @@ impl Machine {
         match grant.next(reach, self.now) {
             Next::Wait => {}
             Next::EndKeys => self.control.push_back(Control::EndKeys { grant: id }),
-            Next::Prove { is_late } => {
+            Next::Prove(Proofs { by_reset, by_report, asks, is_late }) => {
+                let is_awaited = (by_reset && self.ask_proof(id)) || by_report;
                 // The memory comes back without a proof then: it stays exposed, and is no slice.
-                if !self.ask_proof(id) || is_late {
+                if is_late || !is_awaited {
                     self.give_back(id);
+                } else if asks {
+                    // Again with each run: what kept a rail from it may be over.
+                    self.control.push_back(Control::ProveKeys { grant: id });
                 }
             }
             Next::GiveBack => self.give_back(id),
@@ -107,9 +116,12 @@ impl Machine {
 
     /// Handles the result of ending keys.
     pub fn handle_keys_ended(&mut self, id: u64, ended: KeysEnded) {
-        let KeysEnded { errors, too_full, is_proven } = ended;
+        let KeysEnded { errors, too_full, is_proven, awaited } = ended;
+        let now = self.now;
+        let is_alive = |rail: &usize| self.rails.get(*rail).is_some_and(|rail| rail.death().is_none());
+        let awaited = awaited.into_iter().filter(is_alive).collect();
         let Some(grant) = self.grants.get_mut(id) else { return };
-        grant.keys_ended(is_proven);
+        grant.keys_ended(is_proven, awaited, now);
         let key = grant.peer();
         for error in errors {
             self.report_peer(key, PeerChange::Note(error));
@@ -118,6 +130,26 @@ impl Machine {
             self.reset_because_of(key, rail);
         }
         self.run_revoke(id);
+    }
+
+    /// Handles the report of a rail that nothing of a peer lands any more with an ended key.
+    /// `is_proven`: this was the last key by which the memory could be reached.
+    pub fn handle_key_proven(&mut self, rail: usize, id: u64, is_proven: bool) {
+        let Some(grant) = self.grants.get_mut(id) else { return };
+        grant.key_proven(rail, is_proven);
+        self.run_revoke(id);
+    }
+
+    /// Handles the reasons for which rails cannot prove the end of a key at this time. They are asked
+    /// again.
+    pub fn handle_not_proven(&mut self, id: u64, errors: Vec<RailError>) {
+        let Some(grant) = self.grants.get_mut(id) else { return };
+        let key = grant.peer();
+        if !errors.is_empty() && grant.must_tell() {
+            for error in errors {
+                self.report_peer(key, PeerChange::Note(error));
+            }
+        }
     }
 
     /// Asks for the proof that an ended key does not give: the end of the peer's links where a link
@@ -249,4 +281,10 @@ impl Machine {
             self.send(key, Frame::Revoked { grant });
         }
     }
+}
+
+/// Returns the time that a rail needs to prove the end of a key to so many bytes.
+fn proof_ns(len: u64) -> u64 {
+    let ns = (u128::from(len) * u128::from(PROOF_NS_PER_GIB)) >> 30;
+    u64::try_from(ns).unwrap_or(u64::MAX)
 }

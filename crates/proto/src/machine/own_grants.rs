@@ -13,6 +13,20 @@ use super::{OpId, PeerKey};
 /// hundred thousand grants.
 const REVOKES_AT_ONCE: usize = 1024;
 
+/// The time that a peer has to confirm the end of a key to the rail, after it has said that it does
+/// not use the grant any more. A library that is scheduled at all answers within milliseconds.
+const CONFIRMED_WITHIN: u64 = 1_000_000_000;
+
+/// As [`CONFIRMED_WITHIN`], for a peer that has left in order.
+const LEFT_WITHIN: u64 = 100_000_000;
+
+/// As [`CONFIRMED_WITHIN`], for a peer that is lost. The end of its process is a proof that costs
+/// nothing, and comes a moment after the end of its connection.
+const LOST_WITHIN: u64 = 20_000_000;
+
+/// The most that a proof is begun earlier than its own duration demands.
+const MARGIN_MAX: u64 = 250_000_000;
+
 /// All grants of local memory, by id.
 #[derive(Debug, Default)]
 pub(super) struct OwnGrants {
@@ -28,6 +42,13 @@ pub(super) struct OwnGrant {
     keys: Keys,
     /// The number of links to which its keys are being bound.
     binding: u32,
+    /// The time that a rail needs to prove the end of its key by itself; `None` if no rail reports
+    /// the end of keys.
+    proof_ns: Option<u64>,
+    /// The rails that have yet to report that their ended key is proven to have ended.
+    awaited: Vec<usize>,
+    /// Whether a rail's reason for which it cannot prove the end was reported.
+    has_told: bool,
     ending: Option<Ending>,
 }
 
@@ -38,8 +59,9 @@ enum Keys {
     /// They are being ended.
     Ending,
     Ended {
-        /// `true` if no operation could reach the memory any more when they ended.
+        /// `true` if no operation can reach the memory any more.
         is_proven: bool,
+        since: u64,
     },
 }
 
@@ -48,6 +70,8 @@ struct Ending {
     /// The request to answer; `None` if nobody waits, or it was answered.
     op: Option<OpId>,
     deadline: u64,
+    /// The time from which the end of keys must be proven to be done by the deadline.
+    proof_at: u64,
     is_acknowledged: bool,
     /// The generation of each rail when the keys had ended.
     generations: Option<Vec<u64>>,
@@ -61,13 +85,23 @@ pub(super) enum Next {
     Wait,
     /// The keys must be ended.
     EndKeys,
-    /// A reset of rails would prove that no operation reaches the memory. It is given back without
-    /// a proof if no reset would help, or if it `is_late`.
-    Prove {
-        is_late: bool,
-    },
+    /// The keys have ended, and it is not proven that no operation reaches the memory.
+    Prove(Proofs),
     /// The memory must be given back.
     GiveBack,
+}
+
+/// The proofs that are missing. The memory is given back without them if none of them can come, or
+/// if it `is_late`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Proofs {
+    /// Rails must be reset, or the peer's links ended: it has not said that it has stopped.
+    pub(super) by_reset: bool,
+    /// A rail will report the end of its key.
+    pub(super) by_report: bool,
+    /// Such rails must be asked to prove it by themselves.
+    pub(super) asks: bool,
+    pub(super) is_late: bool,
 }
 
 /// The state of the peer that may reach the memory.
@@ -92,9 +126,14 @@ pub(super) struct Wish {
 
 impl OwnGrants {
     /// Adds a grant to a peer. Returns its id, which no other peer can guess.
-    pub(super) fn add(&mut self, peer: PeerKey, names: &mut Names) -> u64 {
+    ///
+    /// `proof_ns` is the time that a rail needs to prove the end of its key by itself, if there is a
+    /// rail that reports the end of keys.
+    pub(super) fn add(&mut self, peer: PeerKey, proof_ns: Option<u64>, names: &mut Names) -> u64 {
         let id = names.draw(|id| !self.grants.contains_key(&id));
-        self.grants.insert(id, OwnGrant { peer, keys: Keys::Alive, binding: 0, ending: None });
+        let (keys, awaited) = (Keys::Alive, Vec::new());
+        let grant = OwnGrant { peer, keys, binding: 0, proof_ns, awaited, has_told: false, ending: None };
+        self.grants.insert(id, grant);
         id
     }
 
@@ -108,15 +147,17 @@ impl OwnGrants {
     }
 
     /// Begins to revoke a grant until a deadline. Returns `None` if there is no such grant.
-    pub(super) fn revoke(&mut self, id: u64, op: Option<OpId>, deadline: u64) -> Option<Wish> {
+    pub(super) fn revoke(&mut self, id: u64, op: Option<OpId>, deadline: u64, now: u64) -> Option<Wish> {
         let grant = self.grants.get_mut(&id)?;
         let peer = grant.peer;
+        let proof_at = deadline - lead(grant.proof_ns, deadline.saturating_sub(now));
         if let Some(ending) = &mut grant.ending {
-            ending.deadline = deadline;
+            (ending.deadline, ending.proof_at) = (deadline, proof_at);
             return Some(Wish { peer, is_first: false, before: std::mem::replace(&mut ending.op, op) });
         }
         let is_acknowledged = false;
-        grant.ending = Some(Ending { op, deadline, is_acknowledged, generations: None, is_going: false });
+        let (generations, is_going) = (None, false);
+        grant.ending = Some(Ending { op, deadline, proof_at, is_acknowledged, generations, is_going });
         self.revoking.push_back(id);
         Some(Wish { peer, is_first: true, before: None })
     }
@@ -155,9 +196,13 @@ impl OwnGrants {
         Some((peer, later))
     }
 
-    /// Forgets the bindings under way: a rail is dead, and some will never be answered.
-    pub(super) fn forget_bindings(&mut self) {
-        self.grants.values_mut().for_each(|grant| grant.binding = 0);
+    /// Forgets what is expected from a rail that is dead: the bindings under way, of which some will
+    /// never be answered, and the ends of keys.
+    pub(super) fn forget_rail(&mut self, rail: usize) {
+        for grant in self.grants.values_mut() {
+            grant.binding = 0;
+            grant.awaited.retain(|awaited| *awaited != rail);
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -197,14 +242,27 @@ impl OwnGrant {
         self.keys == Keys::Alive && self.ending.is_none()
     }
 
-    /// Notes that the keys have ended.
-    pub(super) fn keys_ended(&mut self, is_proven: bool) {
-        self.keys = Keys::Ended { is_proven };
+    /// Notes that the keys have ended. These rails will report when it is proven.
+    pub(super) fn keys_ended(&mut self, is_proven: bool, awaited: Vec<usize>, now: u64) {
+        (self.keys, self.awaited) = (Keys::Ended { is_proven, since: now }, awaited);
+    }
+
+    /// Notes that a rail has reported the end of its key.
+    pub(super) fn key_proven(&mut self, rail: usize, all_are: bool) {
+        self.awaited.retain(|awaited| *awaited != rail);
+        if let Keys::Ended { is_proven, .. } = &mut self.keys {
+            *is_proven = all_are;
+        }
+    }
+
+    /// Returns `true` for the first reason for which the end of a key cannot be proven.
+    pub(super) fn must_tell(&mut self) -> bool {
+        !std::mem::replace(&mut self.has_told, true)
     }
 
     /// Returns the next step. Keys are ended when the peer has confirmed that it has stopped, when
-    /// the peer is lost, and at the deadline. The memory is given back when there is nothing left
-    /// to wait for.
+    /// the peer is lost, and at the deadline: before it, if a rail needs time for a proof. The
+    /// memory is given back when there is nothing left to wait for.
     pub(super) fn next(&mut self, reach: Reach, now: u64) -> Next {
         let Some(ending) = self.ending.as_ref().filter(|ending| !ending.is_going) else { return Next::Wait };
         // The user was told that the memory is not back yet, and holds the handle again. (A dropped
@@ -213,25 +271,39 @@ impl OwnGrant {
             return Next::Wait;
         }
         let is_late = now >= ending.deadline;
+        let is_due = now >= ending.proof_at;
         let is_lost = reach != Reach::Well;
         // A goodbye confirms the end of all grants.
         let has_word = ending.is_acknowledged || reach == (Reach::Lost { is_quiet: true });
         match self.keys {
             // A peer that answers has until the deadline to confirm: ending a key that is in use
             // costs it the link. A later deadline of a second revoke does not revive the keys.
-            Keys::Alive if !has_word && !is_lost && !is_late => Next::Wait,
+            Keys::Alive if !has_word && !is_lost && !is_due => Next::Wait,
             // Ending a key under its binding costs the link, too.
-            Keys::Alive if self.binding > 0 && !is_lost && !is_late => Next::Wait,
+            Keys::Alive if self.binding > 0 && !is_lost && !is_due => Next::Wait,
             Keys::Alive => {
                 self.keys = Keys::Ending;
                 Next::EndKeys
             }
             Keys::Ending => Next::Wait,
+            Keys::Ended { is_proven: true, .. } => Next::GiveBack,
             // A peer that has not confirmed may have writes in flight. A reset stops them, and is
             // the proof. It costs all other peers of the rail their links, so it is not done for a
             // peer that has confirmed: the memory then comes back without a proof.
-            Keys::Ended { is_proven: false } if !has_word => Next::Prove { is_late },
-            Keys::Ended { .. } => Next::GiveBack,
+            Keys::Ended { since, .. } => {
+                let by_report = !self.awaited.is_empty();
+                let confirmed_within = match (has_word, is_lost) {
+                    (true, false) => CONFIRMED_WITHIN,
+                    (true, true) => LEFT_WITHIN,
+                    (false, true) => LOST_WITHIN,
+                    (false, false) => u64::MAX,
+                };
+                let asks = by_report && (is_due || now >= since.saturating_add(confirmed_within));
+                match has_word && (is_late || !by_report) {
+                    true => Next::GiveBack,
+                    false => Next::Prove(Proofs { by_reset: !has_word, by_report, asks, is_late }),
+                }
+            }
         }
     }
 
@@ -249,6 +321,13 @@ impl OwnGrant {
     }
 }
 
+/// Returns how long before the deadline the proof of a rail must begin, if it has this long. A peer
+/// that answers has at least a quarter of it.
+fn lead(proof_ns: Option<u64>, budget: u64) -> u64 {
+    let Some(proof_ns) = proof_ns else { return 0 };
+    proof_ns.saturating_add((budget / 4).min(MARGIN_MAX)).min(budget / 4 * 3)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -260,10 +339,14 @@ mod tests {
     /// Returns a grant that is being revoked.
     fn revoked() -> (OwnGrants, u64) {
         let mut grants = OwnGrants::default();
-        let id = grants.add(PEER, &mut Names::new([7; 32]));
-        let wish = grants.revoke(id, Some(OP), DEADLINE);
+        let id = grants.add(PEER, None, &mut Names::new([7; 32]));
+        let wish = grants.revoke(id, Some(OP), DEADLINE, 0);
         assert_eq!(wish, Some(Wish { peer: PEER, is_first: true, before: None }));
         (grants, id)
+    }
+
+    fn by_reset(is_late: bool) -> Next {
+        Next::Prove(Proofs { by_reset: true, by_report: false, asks: false, is_late })
     }
 
     fn next(grants: &mut OwnGrants, id: u64, reach: Reach, now: u64) -> Next {
@@ -276,8 +359,8 @@ mod tests {
         assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE - 1), Next::Wait);
         assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), Next::EndKeys);
         assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), Next::Wait, "they are being ended");
-        grants.get_mut(id).unwrap().keys_ended(false);
-        assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), Next::Prove { is_late: true });
+        grants.get_mut(id).unwrap().keys_ended(false, Vec::new(), 1);
+        assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), by_reset(true));
     }
 
     #[test]
@@ -286,16 +369,16 @@ mod tests {
         assert!(grants.of_peer(id, PeerKey(4)).is_none(), "it is not that peer's");
         assert!(grants.of_peer(id, PEER).unwrap().acknowledge());
         assert_eq!(next(&mut grants, id, Reach::Well, 1), Next::EndKeys);
-        grants.get_mut(id).unwrap().keys_ended(false);
+        grants.get_mut(id).unwrap().keys_ended(false, Vec::new(), 1);
         assert_eq!(next(&mut grants, id, Reach::Well, 1), Next::GiveBack);
     }
 
     #[test]
     fn a_lost_peer_is_stopped_unless_it_said_goodbye() {
-        for (is_quiet, then) in [(true, Next::GiveBack), (false, Next::Prove { is_late: false })] {
+        for (is_quiet, then) in [(true, Next::GiveBack), (false, by_reset(false))] {
             let (mut grants, id) = revoked();
             assert_eq!(next(&mut grants, id, Reach::Lost { is_quiet }, 1), Next::EndKeys);
-            grants.get_mut(id).unwrap().keys_ended(false);
+            grants.get_mut(id).unwrap().keys_ended(false, Vec::new(), 1);
             assert_eq!(next(&mut grants, id, Reach::Lost { is_quiet }, 1), then);
         }
     }
@@ -304,7 +387,7 @@ mod tests {
     fn what_a_dead_key_proves_is_given_back_at_once() {
         let (mut grants, id) = revoked();
         next(&mut grants, id, Reach::Lost { is_quiet: false }, 1);
-        grants.get_mut(id).unwrap().keys_ended(true);
+        grants.get_mut(id).unwrap().keys_ended(true, Vec::new(), 1);
         assert_eq!(next(&mut grants, id, Reach::Lost { is_quiet: false }, 1), Next::GiveBack);
         assert_eq!(grants.get_mut(id).unwrap().give_back(), Some(OP));
         assert_eq!(next(&mut grants, id, Reach::Lost { is_quiet: false }, 1), Next::Wait, "it is going");
@@ -315,33 +398,33 @@ mod tests {
     #[test]
     fn whoever_asks_again_takes_the_place_of_who_asked_before() {
         let (mut grants, id) = revoked();
-        let wish = grants.revoke(id, Some(OpId(8)), 200);
+        let wish = grants.revoke(id, Some(OpId(8)), 200, 0);
         assert_eq!(wish, Some(Wish { peer: PEER, is_first: false, before: Some(OP) }));
         assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), Next::Wait, "the deadline is another one");
         assert_eq!(grants.take_revoking(), [id], "once");
         grants.put_back(id);
-        assert!(grants.are_revoking() && grants.revoke(!id, None, 1).is_none());
+        assert!(grants.are_revoking() && grants.revoke(!id, None, 1, 0).is_none());
     }
 
     #[test]
     fn one_in_its_users_hand_waits_until_it_is_asked_for() {
         let (mut grants, id) = revoked();
         next(&mut grants, id, Reach::Well, DEADLINE);
-        grants.get_mut(id).unwrap().keys_ended(true);
+        grants.get_mut(id).unwrap().keys_ended(true, Vec::new(), 1);
         grants.get_mut(id).unwrap().give_back();
         assert_eq!(grants.given_back(id, false), None, "its user has a handle on it");
         assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), Next::Wait);
-        grants.revoke(id, Some(OP), DEADLINE);
+        grants.revoke(id, Some(OP), DEADLINE, 0);
         assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), Next::GiveBack);
     }
 
     #[test]
     fn keys_that_are_being_bound_end_when_they_are_bound() {
         let mut grants = OwnGrants::default();
-        let id = grants.add(PEER, &mut Names::new([7; 32]));
+        let id = grants.add(PEER, None, &mut Names::new([7; 32]));
         assert!(grants.get_mut(id).unwrap().begin_binding() && grants.get_mut(id).unwrap().begin_binding());
         assert!(grants.get_mut(id).unwrap().end_binding(), "the peer may be told");
-        grants.revoke(id, Some(OP), DEADLINE);
+        grants.revoke(id, Some(OP), DEADLINE, 0);
         assert!(!grants.get_mut(id).unwrap().begin_binding(), "nothing more is bound");
         grants.get_mut(id).unwrap().acknowledge();
         assert_eq!(next(&mut grants, id, Reach::Well, 1), Next::Wait);
@@ -353,9 +436,9 @@ mod tests {
     fn keys_that_are_never_bound_are_ended_all_the_same() {
         let bound = || {
             let mut grants = OwnGrants::default();
-            let id = grants.add(PEER, &mut Names::new([7; 32]));
+            let id = grants.add(PEER, None, &mut Names::new([7; 32]));
             assert!(grants.get_mut(id).unwrap().begin_binding());
-            grants.revoke(id, Some(OP), DEADLINE);
+            grants.revoke(id, Some(OP), DEADLINE, 0);
             grants.get_mut(id).unwrap().acknowledge();
             (grants, id)
         };
@@ -365,7 +448,7 @@ mod tests {
         let (mut grants, id) = bound();
         assert_eq!(next(&mut grants, id, Reach::Lost { is_quiet: true }, 1), Next::EndKeys);
         let (mut grants, id) = bound();
-        grants.forget_bindings();
+        grants.forget_rail(0);
         assert_eq!(next(&mut grants, id, Reach::Well, 1), Next::EndKeys, "their rail is dead");
     }
 
@@ -375,5 +458,92 @@ mod tests {
         let grant = grants.get_mut(id).unwrap();
         assert_eq!(grant.generations(|| vec![1, 2]), [1, 2]);
         assert_eq!(grant.generations(|| vec![5, 6]), [1, 2]);
+    }
+
+    /// Returns a grant over a rail that needs ten units of time for a proof, and reports it.
+    fn reported() -> (OwnGrants, u64) {
+        let mut grants = OwnGrants::default();
+        let id = grants.add(PEER, Some(10), &mut Names::new([7; 32]));
+        grants.revoke(id, Some(OP), DEADLINE, 0);
+        (grants, id)
+    }
+
+    fn by_report(by_reset: bool, asks: bool, is_late: bool) -> Next {
+        Next::Prove(Proofs { by_reset, by_report: true, asks, is_late })
+    }
+
+    #[test]
+    fn the_word_of_a_peer_is_no_proof_where_the_rail_reports_one() {
+        let (mut grants, id) = reported();
+        grants.get_mut(id).unwrap().acknowledge();
+        assert_eq!(next(&mut grants, id, Reach::Well, 1), Next::EndKeys);
+        grants.get_mut(id).unwrap().keys_ended(false, vec![0, 2], 1);
+        assert_eq!(next(&mut grants, id, Reach::Well, 1), by_report(false, false, false));
+        grants.get_mut(id).unwrap().key_proven(2, false);
+        assert_eq!(next(&mut grants, id, Reach::Well, 1), by_report(false, false, false));
+        grants.get_mut(id).unwrap().key_proven(0, true);
+        assert_eq!(next(&mut grants, id, Reach::Well, 1), Next::GiveBack);
+    }
+
+    #[test]
+    fn a_proof_is_asked_for_early_enough() {
+        let (mut grants, id) = reported();
+        // Ten for the proof, and a quarter of all for what is not foreseen.
+        assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE - 36), Next::Wait);
+        assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE - 35), Next::EndKeys);
+        grants.get_mut(id).unwrap().keys_ended(false, vec![0], DEADLINE - 35);
+        assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE - 35), by_report(true, true, false));
+        assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), by_report(true, true, true));
+        grants.get_mut(id).unwrap().acknowledge();
+        assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), Next::GiveBack, "without a proof");
+    }
+
+    #[test]
+    fn a_peer_that_is_lost_or_has_left_is_not_waited_for_for_long() {
+        for (is_quiet, from) in [(false, 1 + LOST_WITHIN), (true, 1 + LEFT_WITHIN)] {
+            let mut grants = OwnGrants::default();
+            let id = grants.add(PEER, Some(10), &mut Names::new([7; 32]));
+            grants.revoke(id, None, u64::MAX, 0);
+            let reach = Reach::Lost { is_quiet };
+            assert_eq!(next(&mut grants, id, reach, 1), Next::EndKeys);
+            grants.get_mut(id).unwrap().keys_ended(false, vec![0], 1);
+            assert_eq!(next(&mut grants, id, reach, from), by_report(!is_quiet, true, false));
+            assert_eq!(next(&mut grants, id, reach, from - 1), by_report(!is_quiet, false, false));
+        }
+    }
+
+    #[test]
+    fn a_peer_that_has_said_that_it_stopped_must_show_it() {
+        let mut grants = OwnGrants::default();
+        let id = grants.add(PEER, Some(10), &mut Names::new([7; 32]));
+        grants.revoke(id, None, u64::MAX, 0);
+        grants.get_mut(id).unwrap().acknowledge();
+        assert_eq!(next(&mut grants, id, Reach::Well, 5), Next::EndKeys);
+        grants.get_mut(id).unwrap().keys_ended(false, vec![0], 5);
+        assert_eq!(next(&mut grants, id, Reach::Well, 4 + CONFIRMED_WITHIN), by_report(false, false, false));
+        assert_eq!(next(&mut grants, id, Reach::Well, 5 + CONFIRMED_WITHIN), by_report(false, true, false));
+    }
+
+    #[test]
+    fn a_dead_rail_reports_nothing() {
+        let (mut grants, id) = reported();
+        grants.get_mut(id).unwrap().acknowledge();
+        next(&mut grants, id, Reach::Well, 1);
+        grants.get_mut(id).unwrap().keys_ended(false, vec![1], 1);
+        grants.forget_rail(0);
+        assert_eq!(next(&mut grants, id, Reach::Well, 1), by_report(false, false, false));
+        grants.forget_rail(1);
+        assert_eq!(next(&mut grants, id, Reach::Well, 1), Next::GiveBack);
+        assert!(grants.get_mut(id).unwrap().must_tell() && !grants.get_mut(id).unwrap().must_tell());
+    }
+
+    #[test]
+    fn a_proof_never_takes_all_the_time_from_a_peer() {
+        assert_eq!(lead(None, 100), 0);
+        assert_eq!(lead(Some(10), 100), 35);
+        assert_eq!(lead(Some(1 << 60), 100), 75);
+        assert_eq!(lead(Some(u64::MAX), u64::MAX), u64::MAX / 4 * 3);
+        assert_eq!(lead(Some(10), 100 * MARGIN_MAX), 10 + MARGIN_MAX);
+        assert_eq!(lead(Some(10), 0), 0);
     }
 }

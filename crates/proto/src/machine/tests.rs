@@ -15,6 +15,7 @@ use crate::wire::{Frame, Hello, LinkOffer};
 mod bound_keys;
 mod hostile;
 mod liveness;
+mod reported_keys;
 
 const MS: u64 = 1_000_000;
 

@@ -55,6 +55,13 @@ pub enum Control {
         /// The grant.
         grant: u64,
     },
+    /// Asks rails to prove by themselves that their ended keys have ended, because the peer does not
+    /// confirm it. Answered by [`Machine::handle_not_proven`]; [`Machine::handle_key_proven`] follows
+    /// for each key whose end is proven. It may be asked for again.
+    ProveKeys {
+        /// The grant.
+        grant: u64,
+    },
     /// Gives granted memory back to its user. Answered by [`Machine::handle_given_back`].
     GiveBack {
         /// The grant.
@@ -99,6 +106,9 @@ pub struct KeysEnded {
     pub too_full: Vec<usize>,
     /// `true` if it is proven that no operation reaches the memory any more.
     pub is_proven: bool,
+    /// Rails that will report when it is proven that nothing of the peer lands with their key, by
+    /// [`Machine::handle_key_proven`].
+    pub awaited: Vec<usize>,
 }
 
 /// A work request to post. The driver reports the result with [`Machine::handle_posted`] before it

@@ -26,7 +26,9 @@ pub struct Properties {
     pub writes_prove: Proof,
     /// Whether an immediate identifies the link over which it came.
     pub immediates_name_link: bool,
-    /// Whether closing one link stops all operations begun over it, on both sides.
+    /// Whether closing one link stops all operations begun over it, on both sides. Where the end of
+    /// a key is [reported](EndedKeys::Reported), bytes of an operation that the peer has begun may
+    /// land until the report, but none of them is counted, and the peer posts nothing more.
     pub links_end_alone: bool,
     /// The guarantee of a key that was ended.
     pub ended_keys: EndedKeys,
@@ -53,4 +55,7 @@ pub enum EndedKeys {
     StopAll,
     /// No operation begun later lands. Operations in flight may still land.
     StopNew,
+    /// Operations in flight may still land until the rail reports that the key has ended, because
+    /// the peer has confirmed it, or because the rail was asked to prove it by itself.
+    Reported,
 }

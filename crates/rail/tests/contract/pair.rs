@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use farreach_memory::{Buffers, Exposed, Memory, Slice};
 use farreach_proto::rights::Rights;
-use farreach_rail::{Event, Key, LinkKey, Rail, RailError, Refusal, RemoteSegment, WorkRequest};
+use farreach_rail::{Event, Key, KeyId, LinkKey, Rail, RailError, Refusal, RemoteSegment, WorkRequest};
 use farreach_sim::request::{Refused, Request, post};
 use farreach_testkit::wait_for;
 
@@ -64,8 +64,28 @@ impl<R: Rail> Pair<R> {
     /// Grants the other side all rights to memory of this side.
     pub(crate) fn expose(&mut self, side: usize, len: usize) -> Granted {
         let memory = Arc::new(Memory::allocate(len).unwrap().expose());
-        let key = self.rails[side].make_key(farreach_rail::PeerKey(0), &memory, Rights::all()).unwrap();
+        let mut key = self.rails[side].make_key(farreach_rail::PeerKey(0), &memory, Rights::all()).unwrap();
+        if self.rails[side].properties().keys_are_bound {
+            (key.address, key.key) = self.bind(side, key.id);
+        }
         Granted { memory, key }
+    }
+
+    /// Binds a key to the link. Returns its address and number there.
+    fn bind(&mut self, side: usize, key: KeyId) -> (u64, u64) {
+        self.rails[side].bind_key(self.links[side], key, 17).unwrap();
+        let mut answer = None;
+        wait_for("bound key", || {
+            (self.pass)();
+            self.rails[1 - side].poll(&mut |event| panic!("{event:?}")).unwrap();
+            self.rails[side]
+                .poll(&mut |event| match event {
+                    Event::KeyBound { tag: 17, bound, .. } => answer = Some(bound.unwrap()),
+                    other => panic!("{other:?}"),
+                })
+                .unwrap();
+            answer
+        })
     }
 
     /// Polls one side.
@@ -91,6 +111,7 @@ impl<R: Rail> Pair<R> {
                         Seen::Message(bytes.to_vec())
                     }
                     Event::KeyBound { tag, .. } => panic!("no key is bound, and here is {tag}"),
+                    Event::KeyEnded { key } => panic!("no key was ended, and here is {key:?}"),
                     Event::LinkDown { reason, .. } => panic!("no link has failed: {reason}"),
                 });
             })

@@ -244,7 +244,10 @@ impl World {
     fn grant_answered(&mut self, grant: usize, answer: RevokeAnswer) {
         let it = &mut self.grants[grant];
         let host = it.host;
-        let Hold::Revoking { memory, .. } = std::mem::replace(&mut it.hold, Hold::Over) else { return };
+        let Hold::Revoking { memory, since, deadline, .. } = std::mem::replace(&mut it.hold, Hold::Over)
+        else {
+            return;
+        };
         match answer {
             RevokeAnswer::Back(memory) => {
                 tell!(self, "back: grant", grant);
@@ -257,7 +260,10 @@ impl World {
                         slice.fill(WORN);
                         self.kept.push((host, slice, WORN));
                     }
-                    (Err(memory), _) => self.put_aside(host, memory, has_word),
+                    (Err(memory), _) => {
+                        let is_hasty = deadline - since < 2 * self.scenario.slack_ns();
+                        self.put_aside(host, memory, has_word, is_hasty);
+                    }
                 }
             }
             RevokeAnswer::NotYet(why) => {

@@ -10,8 +10,8 @@ use super::content::{Content, Layout, WORN};
 use super::fate::PIECE;
 use super::thing::{Count, Grant, Hold, Page, Source, Transfer, Word};
 use super::world::{What, World, broken, tell};
-use crate::SimCard;
 use crate::answers::Awaited;
+use crate::{Odds, SimCard};
 
 impl World {
     /// Grants memory from one end of a connection to the other.
@@ -47,7 +47,7 @@ impl World {
                 match memory.try_into_slice() {
                     Ok(slice) => self.put_away(host, slice, Some(rest)),
                     // No link is ended for it: no peer has got the keys.
-                    Err(memory) => self.put_aside(host, memory, true),
+                    Err(memory) => self.put_aside(host, memory, true, false),
                 }
                 return None;
             }
@@ -121,10 +121,20 @@ impl World {
 
     /// Puts aside memory that is not proven to be free. The user gets other memory instead.
     /// `has_word`: the peer has said that it has stopped, so its links were not ended for a proof.
-    pub(super) fn put_aside(&mut self, host: usize, memory: Exposed, has_word: bool) {
+    /// `is_hasty`: it was asked for so late before the deadline that a report may come after it.
+    pub(super) fn put_aside(&mut self, host: usize, memory: Exposed, has_word: bool, is_hasty: bool) {
+        // A fault may delay a report beyond the deadline.
+        let may_be_late = is_hasty
+            || self.scenario.network.odds != Odds::default()
+            || !self.scenario.faults.is_empty()
+            || self.scenario.lying.is_some();
         let is_expected = |card: &SimCard| {
             let Properties { ended_keys, links_end_alone, .. } = card.properties;
-            ended_keys == EndedKeys::StopNew && (!links_end_alone || has_word)
+            match ended_keys {
+                EndedKeys::StopAll => false,
+                EndedKeys::StopNew => !links_end_alone || has_word,
+                EndedKeys::Reported => may_be_late,
+            }
         };
         let may_fail = self.scenario.network.odds.end_key_fails > 0 || self.has_broken_card(host);
         if !may_fail && !self.scenario.hosts[host].iter().any(is_expected) {

@@ -204,7 +204,7 @@ fn pick<'a, T>(chance: &mut Chance, choices: &'a [T]) -> &'a T {
 
 fn hosts(chance: &mut Chance) -> Vec<Vec<SimCard>> {
     let [rc, tcp, efa, isolated] = SimCard::kinds();
-    let offered = [rc, SimCard::windows(), tcp, efa, isolated];
+    let offered = [rc, SimCard::windows(), tcp, efa, isolated, SimCard::shared()];
     let kinds: Vec<SimCard> = (0..chance.within(1..=2)).map(|_| pick(chance, &offered).clone()).collect();
     let count = *pick(chance, &[2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 4, 4, 5, 6, 8]);
     let cards = |chance: &mut Chance| {

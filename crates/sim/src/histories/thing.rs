@@ -44,6 +44,7 @@ pub(super) enum Hold {
     Revoking {
         memory: Weak<Exposed>,
         answer: Answer<RevokeAnswer>,
+        since: u64,
         deadline: u64,
     },
     /// Its user has dropped it: the engine frees it.

@@ -138,7 +138,7 @@ impl World {
         let (host, id) = (it.host, it.id);
         let (op, answer) = self.hosts[host].answers.expect(Awaited::Revoked);
         it.is_revoked = true;
-        it.hold = Hold::Revoking { memory: std::sync::Arc::downgrade(&memory), answer, deadline };
+        it.hold = Hold::Revoking { memory: std::sync::Arc::downgrade(&memory), answer, since: now, deadline };
         // The user's handle must be gone before the engine is asked.
         drop(memory);
         tell!(self, "revoke: grant, host, deadline", grant, host, deadline);

@@ -261,3 +261,77 @@ fn the_end_of_its_peers_links_proves_that_a_key_is_dead_where_links_end_alone() 
     pair.there.rail.end_key(key.id).unwrap();
     assert_eq!(pair.there.granted.keys(), 0);
 }
+
+/// Writes 64 bytes over memory that both sides map, and stops when some have landed.
+fn half_written(seed: u64) -> (Pair, usize) {
+    let mut pair = Pair::new(seed, SimCard::shared());
+    let (address, key) = bound(&mut pair);
+    let target = RemoteSegment { address, key, len: 64 };
+    let page = pair.here.slice(&[7; 64]).into();
+    let request = WorkRequest::Write { target, immediate: Some(1) };
+    pair.here.rail.post(pair.here.link, 1, request, page).unwrap();
+    while sum(&pair.there.granted) == 0 {
+        assert!(pair.step());
+    }
+    let before = sum(&pair.there.granted);
+    (pair, before)
+}
+
+fn reports(pair: &Pair) -> usize {
+    pair.there
+        .told
+        .iter()
+        .filter(|told| matches!(told, Told::KeyEnded(key) if *key == pair.there.key.id))
+        .count()
+}
+
+#[test]
+fn memory_that_both_map_is_within_reach_until_the_end_of_its_key_is_reported() {
+    let mut late = 0;
+    for seed in 0..100 {
+        let (mut pair, before) = half_written(seed);
+        let granted = end_key(&mut pair.there);
+        assert_eq!((granted.keys(), reports(&pair)), (1, 0), "nothing is proven yet");
+        // The end of the link proves nothing either.
+        if seed % 2 == 0 {
+            pair.there.rail.close_link(pair.there.link);
+        }
+        while granted.keys() > 0 {
+            assert!(pair.step());
+        }
+        late += usize::from(sum(&granted) > before && seed % 2 == 0);
+        let mut slice = take_back(granted);
+        slice.fill(0x55);
+        pair.settle();
+        assert!(slice.iter().all(|byte| *byte == 0x55));
+        assert_eq!((reports(&pair), pair.network.violations()), (1, vec![]));
+    }
+    assert!(late > 0, "no write went on after the end of its link");
+}
+
+#[test]
+fn the_end_of_a_key_of_a_stopped_peer_is_proven_when_it_is_asked_for() {
+    for asks in [false, true] {
+        let (mut pair, _) = half_written(3);
+        pair.network.stop_host(0, 1_000_000_000_000);
+        let granted = end_key(&mut pair.there);
+        let id = pair.there.key.id;
+        if asks {
+            pair.there.rail.prove_key(id).unwrap();
+            pair.there.rail.prove_key(id).unwrap();
+        }
+        for _ in 0..1000 {
+            if pair.network.next_event_at().is_none_or(|at| at > 900_000_000_000) {
+                break;
+            }
+            pair.step();
+        }
+        assert_eq!((granted.keys(), reports(&pair)), if asks { (0, 1) } else { (1, 0) });
+        if asks {
+            drop(take_back(granted));
+        }
+    }
+    let mut pair = Pair::new(0, SimCard::shared());
+    let id = pair.there.key.id;
+    pair.there.rail.prove_key(id).unwrap_err();
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use farreach_memory::{Exposed, Memory, Slice};
 use farreach_proto::rights::Rights;
-use farreach_rail::{Event, Key, LinkKey, Rail, RailError, Refusal, RemoteSegment, WorkRequest};
+use farreach_rail::{Event, Key, KeyId, LinkKey, Rail, RailError, Refusal, RemoteSegment, WorkRequest};
 use farreach_sim::request::{Refused, post};
 use farreach_sim::{SimCard, SimNetwork, SimRail, SimSettings};
 
@@ -17,6 +17,7 @@ pub(crate) enum Told {
     Completed { tag: u64, outcome: Result<(), RailError> },
     Immediate { bits: u32 },
     Message,
+    KeyEnded(KeyId),
     KeyBound { tag: u64, bound: Result<(u64, u64), RailError> },
     LinkDown { link: LinkKey },
 }
@@ -56,6 +57,7 @@ impl Side {
                     Event::Immediate { bits, .. } => Told::Immediate { bits },
                     Event::Message { .. } => Told::Message,
                     Event::KeyBound { tag, bound, .. } => Told::KeyBound { tag, bound },
+                    Event::KeyEnded { key } => Told::KeyEnded(key),
                     Event::LinkDown { link, .. } => Told::LinkDown { link },
                 });
             });

@@ -246,7 +246,7 @@ fn named(event: Event<'_>, key: LinkKey) -> Event<'_> {
         Event::Immediate { bits, .. } => Event::Immediate { link: Some(key), bits },
         Event::Message { bytes, .. } => Event::Message { link: Some(key), bytes },
         Event::LinkDown { reason, .. } => Event::LinkDown { link: key, reason },
-        other @ (Event::Completed { .. } | Event::KeyBound { .. }) => other,
+        other @ (Event::Completed { .. } | Event::KeyBound { .. } | Event::KeyEnded { .. }) => other,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Accounting of work requests: converts completions into events of the rail.
 
 use farreach_memory::Buffers;
-use farreach_rail::{Event, LinkKey, RailError};
+use farreach_rail::{Event, KeyId, LinkKey, RailError};
 use farreach_verbs::cq::{Failure, WorkCompletion, WorkKind};
 use farreach_verbs::qp::Unfinished;
 
@@ -149,6 +149,7 @@ pub(super) enum Pending {
     Immediate { link: Option<LinkKey>, bits: u32 },
     Message { link: Option<LinkKey>, bytes: Vec<u8> },
     KeyBound { link: LinkKey, tag: u64, bound: Result<(u64, u64), RailError> },
+    KeyEnded { key: KeyId },
     LinkDown { link: LinkKey, reason: RailError },
 }
 
@@ -159,6 +160,7 @@ impl From<Event<'_>> for Pending {
             Event::Immediate { link, bits } => Self::Immediate { link, bits },
             Event::Message { link, bytes } => Self::Message { link, bytes: bytes.to_vec() },
             Event::KeyBound { link, tag, bound } => Self::KeyBound { link, tag, bound },
+            Event::KeyEnded { key } => Self::KeyEnded { key },
             Event::LinkDown { link, reason } => Self::LinkDown { link, reason },
         }
     }
@@ -173,6 +175,7 @@ impl Pending {
             Self::Immediate { link, bits } => sink(Event::Immediate { link, bits }),
             Self::Message { link, bytes } => sink(Event::Message { link, bytes: &bytes }),
             Self::KeyBound { link, tag, bound } => sink(Event::KeyBound { link, tag, bound }),
+            Self::KeyEnded { key } => sink(Event::KeyEnded { key }),
             Self::LinkDown { link, reason } => sink(Event::LinkDown { link, reason }),
         }
     }

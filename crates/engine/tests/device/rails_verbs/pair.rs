@@ -49,6 +49,7 @@ impl Told {
             Event::Immediate { link, bits } => self.immediates.push_back((named(link), bits)),
             Event::Message { link, bytes } => self.messages.push_back((named(link), bytes.to_vec())),
             Event::KeyBound { link, tag, bound } => self.bound.push_back((link, tag, bound)),
+            Event::KeyEnded { key } => panic!("the end of {key:?} was proven when it was ended"),
             Event::LinkDown { link, reason } => self.links_down.push_back((link, reason)),
         }
     }

@@ -1,0 +1,55 @@
+//! Errors of the rail, and events of its links.
+
+use std::fmt::Display;
+
+use farreach_rail::{Event, LinkKey, RailError};
+use farreach_shm as shm;
+
+/// Reports an event of a link. The ends of grants are collected. Returns the number of events.
+pub(super) fn report(
+    event: shm::Event<'_>,
+    link: LinkKey,
+    is_closed: bool,
+    ended: &mut Vec<(LinkKey, u64)>,
+    sink: &mut dyn FnMut(Event<'_>),
+) -> usize {
+    match event {
+        shm::Event::Completed { tag, buffers, outcome } => {
+            let outcome = outcome.map_err(|error| failed("work request over shm", &error, error.fix()));
+            sink(Event::Completed { tag, buffers, outcome });
+        }
+        shm::Event::Immediate(bits) => sink(Event::Immediate { link: Some(link), bits }),
+        shm::Event::Message(bytes) => sink(Event::Message { link: Some(link), bytes }),
+        shm::Event::GrantEnded { key } => {
+            ended.push((link, key));
+            return 0;
+        }
+        // Whoever closed it knows.
+        shm::Event::Down(_) if is_closed => return 0,
+        shm::Event::Down(error) => {
+            let reason = failed("link over shm", &error, error.fix());
+            sink(Event::LinkDown { link, reason });
+        }
+    }
+    1
+}
+
+pub(super) fn failed(operation: &str, error: &impl Display, fix: &str) -> RailError {
+    RailError::new(operation, error.to_string(), fix)
+}
+
+#[cold]
+pub(super) fn no_link(operation: &str) -> RailError {
+    RailError::new(operation, "the link was closed, or there is no such link", "open and connect a new link")
+}
+
+#[cold]
+pub(super) fn no_such_key(verb: &str) -> RailError {
+    let operation = format!("{verb} a key over shm");
+    RailError::new(operation, "there is no such key, or it has ended", "end each key once")
+}
+
+#[cold]
+pub(super) fn ended_key() -> RailError {
+    RailError::new("bind a key over shm", "the key has ended", "none is needed")
+}

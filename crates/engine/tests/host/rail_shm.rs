@@ -1,0 +1,286 @@
+//! The rail over memory that two processes map, without an engine. Both rails are in this process;
+//! a peer that does not answer is a rail that is not polled.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use farreach::Rights;
+use farreach::rails::shm::ShmRail;
+use farreach_memory::{Buffers, Exposed, Memory};
+use farreach_rail::{Event, KeyId, LinkKey, PeerKey, Rail, RailError, Refusal, RemoteSegment, WorkRequest};
+
+use crate::contract::contract;
+use crate::contract::pair::Pair;
+
+fn open() -> ShmRail {
+    ShmRail::open(64, 4096).unwrap()
+}
+
+fn over_shm(test: fn(Pair<ShmRail>)) {
+    test(Pair::new([open(), open()], || {}));
+}
+
+contract! { [] over_shm }
+
+const LEN: usize = 64 << 10;
+
+type Bound = Result<(u64, u64), RailError>;
+
+/// A rail, and what it has reported.
+struct Side {
+    rail: ShmRail,
+    bound: Vec<(LinkKey, Bound)>,
+    ended: Vec<KeyId>,
+    down: Vec<(LinkKey, RailError)>,
+    completed: Vec<Result<(), RailError>>,
+}
+
+impl Side {
+    fn new() -> Self {
+        let (bound, ended, down, completed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { rail: open(), bound, ended, down, completed }
+    }
+
+    fn poll(&mut self) {
+        let Self { rail, bound, ended, down, completed } = self;
+        rail.poll(&mut |event| match event {
+            Event::KeyBound { link, bound: result, .. } => bound.push((link, result)),
+            Event::KeyEnded { key } => ended.push(key),
+            Event::LinkDown { link, reason } => down.push((link, reason)),
+            Event::Completed { outcome, .. } => completed.push(outcome),
+            Event::Immediate { .. } | Event::Message { .. } => {}
+        })
+        .unwrap();
+    }
+
+    fn grant(&mut self) -> (Arc<Exposed>, KeyId) {
+        let memory = Arc::new(Memory::allocate(LEN).unwrap().expose());
+        let key = self.rail.make_key(PeerKey(0), &memory, Rights::all()).unwrap();
+        (memory, key.id)
+    }
+
+    fn write(&mut self, link: LinkKey, key: u64, byte: u8) -> Result<(), Refusal> {
+        let mut page = Memory::allocate(LEN).unwrap();
+        page.fill(byte);
+        let target = RemoteSegment { address: 0, key, len: LEN as u64 };
+        let request = WorkRequest::Write { target, immediate: None };
+        self.rail.post(link, 1, request, Buffers::from(page)).map_err(|(refusal, _)| refusal)
+    }
+}
+
+#[track_caller]
+fn until(what: &str, mut step: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !step() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Connects two sides. Returns the ends.
+fn connect(here: &mut Side, there: &mut Side) -> (LinkKey, LinkKey) {
+    let (one, address) = here.rail.open_link(PeerKey(0)).unwrap();
+    let (other, other_address) = there.rail.open_link(PeerKey(0)).unwrap();
+    here.rail.connect(one, &other_address).unwrap();
+    there.rail.connect(other, &address).unwrap();
+    (one, other)
+}
+
+/// Posts a write when both sides have met.
+fn write(from: &mut Side, to: &mut Side, link: LinkKey, key: u64, byte: u8) {
+    until("there is no room", || match from.write(link, key, byte) {
+        Ok(()) => true,
+        Err(Refusal::Full) => {
+            from.poll();
+            to.poll();
+            false
+        }
+        Err(refusal) => panic!("{refusal:?}"),
+    });
+}
+
+/// Binds a key, and returns its number on the link.
+fn bind(here: &mut Side, there: &mut Side, link: LinkKey, key: KeyId) -> u64 {
+    here.rail.bind_key(link, key, 1).unwrap();
+    until("the key is not bound", || {
+        here.poll();
+        there.poll();
+        !here.bound.is_empty()
+    });
+    let (of, bound) = here.bound.pop().unwrap();
+    assert_eq!(of, link);
+    bound.unwrap().1
+}
+
+#[test]
+fn a_key_is_proven_on_every_link_that_it_was_bound_to() {
+    for asks in [false, true] {
+        let (mut here, mut there) = (Side::new(), Side::new());
+        let (memory, key) = here.grant();
+        let (first, there_first) = connect(&mut here, &mut there);
+        let (second, _) = connect(&mut here, &mut there);
+        let old = bind(&mut here, &mut there, first, key);
+        bind(&mut here, &mut there, second, key);
+        write(&mut there, &mut here, there_first, old, 7);
+        // A link is lost here, and the peer does not notice: it is not polled.
+        here.rail.close_link(first);
+        for _ in 0..1000 {
+            here.poll();
+        }
+        assert_eq!(memory.keys(), 2, "a link has ended, and nothing is proven");
+        here.rail.end_key(key).unwrap();
+        for _ in 0..1000 {
+            here.poll();
+        }
+        assert!(here.ended.is_empty() && memory.keys() == 2, "the peer has not confirmed");
+        match asks {
+            // By itself: the peer is never polled again.
+            true => {
+                here.rail.prove_key(key).unwrap();
+                until("the exchange does not end", || {
+                    here.poll();
+                    !here.ended.is_empty()
+                });
+            }
+            false => until("the peer does not confirm", || {
+                here.poll();
+                there.poll();
+                !here.ended.is_empty()
+            }),
+        }
+        assert_eq!((here.ended.as_slice(), memory.keys()), (&[key][..], 0));
+        let mut slice = Arc::into_inner(memory).expect("the rail has no handle").try_into_slice().unwrap();
+        assert!(slice.iter().all(|byte| *byte == 7), "what had arrived stays");
+        slice.fill(9);
+        // The peer goes on with the old link, and with the number of the old grant.
+        let _ = there.write(there_first, old, 8);
+        for _ in 0..1000 {
+            here.poll();
+            there.poll();
+        }
+        assert!(slice.iter().all(|byte| *byte == 9), "a late byte");
+    }
+}
+
+#[test]
+fn a_key_that_was_bound_to_no_link_ends_at_once() {
+    let mut here = Side::new();
+    let (memory, key) = here.grant();
+    here.rail.end_key(key).unwrap();
+    here.poll();
+    assert_eq!((here.ended.as_slice(), memory.keys()), (&[key][..], 0));
+    here.rail.end_key(key).unwrap_err();
+    here.rail.prove_key(key).unwrap();
+}
+
+/// A proof that is stopped leaves the pages as they are. What is not proven stays exposed.
+#[test]
+fn a_proof_that_is_stopped_proves_nothing() {
+    let (mut here, mut there) = (Side::new(), Side::new());
+    // Several steps.
+    let memory = Arc::new(Memory::allocate(8 << 20).unwrap().expose());
+    let key = here.rail.make_key(PeerKey(0), &memory, Rights::WRITE).unwrap().id;
+    let (link, _) = connect(&mut here, &mut there);
+    bind(&mut here, &mut there, link, key);
+    here.rail.prove_key(key).unwrap_err();
+    here.rail.end_key(key).unwrap();
+    here.rail.prove_key(key).unwrap();
+    here.poll();
+    assert!(!here.rail.may_sleep().unwrap(), "there is more to exchange");
+    here.rail.stop_proof(key);
+    for _ in 0..1000 {
+        here.poll();
+        there.poll();
+    }
+    assert_eq!(memory.keys(), 1);
+}
+
+/// A user that has its grant back may write to the memory, and the write must not be lost.
+#[test]
+fn an_exchange_waits_while_the_user_has_a_handle() {
+    let (mut here, mut there) = (Side::new(), Side::new());
+    let (memory, key) = here.grant();
+    let (link, _) = connect(&mut here, &mut there);
+    bind(&mut here, &mut there, link, key);
+    let handle = Arc::clone(&memory);
+    here.rail.end_key(key).unwrap();
+    here.rail.prove_key(key).unwrap();
+    for _ in 0..1000 {
+        here.poll();
+    }
+    assert!(here.ended.is_empty());
+    drop(handle);
+    until("the exchange does not end", || {
+        here.poll();
+        !here.ended.is_empty()
+    });
+}
+
+#[test]
+fn a_binding_is_answered_even_if_its_link_or_key_has_ended() {
+    for ends_link in [true, false] {
+        let (mut here, mut there) = (Side::new(), Side::new());
+        let (_memory, key) = here.grant();
+        let (link, _) = here.rail.open_link(PeerKey(0)).unwrap();
+        let (_, address) = there.rail.open_link(PeerKey(0)).unwrap();
+        here.rail.connect(link, &address).unwrap();
+        // The other side does not come.
+        here.rail.bind_key(link, key, 1).unwrap();
+        match ends_link {
+            true => here.rail.close_link(link),
+            false => here.rail.end_key(key).unwrap(),
+        }
+        here.poll();
+        assert!(matches!(&here.bound[..], [(of, Err(_))] if *of == link), "{:?}", here.bound);
+    }
+    let (mut here, mut there) = (Side::new(), Side::new());
+    let memory = Arc::new(Memory::allocate(LEN).unwrap().expose());
+    let key = here.rail.make_key(PeerKey(1), &memory, Rights::all()).unwrap().id;
+    let (link, _) = connect(&mut here, &mut there);
+    here.rail.bind_key(link, key, 1).expect_err("a link of another peer");
+}
+
+#[test]
+fn a_post_waits_until_both_have_met_and_a_meeting_without_a_peer_ends() {
+    let (mut here, there) = (Side::new(), Side::new());
+    let (link, _) = here.rail.open_link(PeerKey(0)).unwrap();
+    assert!(matches!(here.write(link, 1, 0), Err(Refusal::LinkDown(_))), "it is not connected");
+    let address = [&[0xff; 32][..], b"@farreach-0123456789abcdef0123456789abcdef"].concat();
+    here.rail.connect(link, &address).unwrap();
+    assert!(matches!(here.write(link, 1, 0), Err(Refusal::Full)));
+    assert!(here.rail.may_sleep().unwrap(), "the timer wakes it");
+    until("the meeting does not end", || {
+        here.poll();
+        !here.down.is_empty()
+    });
+    let (of, reason) = &here.down[0];
+    assert_eq!(*of, link);
+    assert!(!reason.cause.is_empty() && !reason.fix.is_empty(), "{reason:?}");
+    assert!(matches!(here.write(link, 1, 0), Err(Refusal::LinkDown(_))));
+    drop(there);
+}
+
+#[test]
+fn operations_of_a_closed_link_come_back_with_the_next_poll() {
+    let (mut here, mut there) = (Side::new(), Side::new());
+    let (memory, key) = there.grant();
+    let (link, there_link) = connect(&mut here, &mut there);
+    let number = bind(&mut there, &mut here, there_link, key);
+    for byte in 0..4 {
+        write(&mut here, &mut there, link, number, byte);
+    }
+    assert_eq!(here.rail.in_flight(), 4);
+    here.rail.close_link(link);
+    here.poll();
+    assert_eq!((here.completed.len(), here.rail.in_flight()), (4, 0));
+    assert!(here.down.is_empty(), "whoever closes it knows");
+    until("the other side does not notice", || {
+        there.poll();
+        !there.down.is_empty()
+    });
+    there.rail.close_link(there_link);
+    until("its end proves that nobody uses the grant", || {
+        there.poll();
+        memory.keys() == 0
+    });
+}
