@@ -143,7 +143,7 @@ pub(super) const LINES: &[Line] = &[
     engine("garbage", "garbage at the control port", Kind::Attack, size(3000, 3000), size(200, 600)),
     engine("stop", "peers that are stopped in the middle", Kind::Stop, size(5, 4000), size(1, 2500)),
     engine("kill", "peers that are killed in the middle", Kind::Kill, size(100, 3000), size(4, 600)),
-    engine("shm", "engines over shm, which is no rail", Kind::Attack, size(100, 2000), size(2, 300)),
+    engine("shm", "engines over shm that come and go", Kind::Attack, size(20, 2000), size(2, 300)),
     engine("crowd", "honest peers at once", Kind::Crowd, size(256, 0), size(12, 0)),
     Line {
         may_refuse: true,
