@@ -58,7 +58,7 @@ impl Default for ControlBudgets {
             // several come at once. No card has this many round trips.
             frames_per_second: 500_000,
             bytes_per_second: 64 << 20,
-            queued_bytes: 256 << 20,
+            queued_bytes: 64 << 20,
         }
     }
 }
@@ -128,7 +128,7 @@ impl Budgets {
     }
 
     /// Sets how many bytes may be queued for peers that do not read, over all control connections:
-    /// at least 1 MiB. The default is 256 MiB. Beyond it, the connection with the most bytes is
+    /// at least 1 MiB. The default is 64 MiB. Beyond it, the connection with the most bytes is
     /// closed, and its peer is lost. One connection may have at most 16 MiB.
     pub fn queued_bytes(mut self, count: u64) -> Self {
         self.control.queued_bytes = count;

@@ -11,7 +11,7 @@
 //! A key is bound to each link of its peer. A peer may be in the middle of a copy when a key or a link
 //! ends, so neither proves anything. It is proven for each link that a key was ever bound to, also if
 //! the link is closed: by the library of the peer, by the end of its process, or by an exchange of the
-//! pages ([`proofs`]). A closed link is kept until then.
+//! pages (module `proofs`). A closed link is kept until then.
 
 mod end;
 mod error;
