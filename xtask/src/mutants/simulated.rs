@@ -71,9 +71,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "nothing stops a peer that does not answer",
         file: "crates/proto/src/machine/own_grants.rs",
-        guard: "Keys::Ended { is_proven: false } if !has_word => Next::Prove { is_late },",
-        instead: "Keys::Ended { is_proven: false } if !has_word && !is_late => Next::Prove { is_late },",
+        guard: "match has_word && (is_late || !by_report) {",
+        instead: "match is_late || (has_word && !by_report) {",
         test: "tests::unstopped::memory_of_a_peer_that_does_not_answer_comes_back_and_is_proven_later",
+    },
+    Mutant {
+        name: "the word of a peer is taken for the proof that a rail reports later",
+        file: "crates/proto/src/machine/own_grants.rs",
+        guard: "match has_word && (is_late || !by_report) {",
+        instead: "match has_word {",
+        test: "machine::tests::reported_keys::memory_of_a_peer_that_confirms_is_given_back_with_the_report",
     },
     Mutant {
         name: "a peer's silence is taken for its word",
@@ -114,7 +121,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a key ends while it is being bound",
         file: "crates/proto/src/machine/own_grants.rs",
-        guard: "            Keys::Alive if self.binding > 0 && !is_lost && !is_late => Next::Wait,
+        guard: "            Keys::Alive if self.binding > 0 && !is_lost && !is_due => Next::Wait,
 ",
         instead: "",
         test: "machine::own_grants::tests::keys_that_are_being_bound_end_when_they_are_bound",
