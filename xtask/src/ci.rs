@@ -98,7 +98,10 @@ const PHASES: &[&[Step]] = &[
     &[full("fuzz --seconds 60", "new inputs for each fuzz target, for 60 s")],
     // Alone, because it compares latencies.
     &[Step {
-        ci: Some("hostile --short --no-load"),
+        ci: Some(
+            "hostile --short --no-load keys marks immediates frames revoked rail-stranger grant-keys \
+             links numbers bad-grants unread garbage",
+        ),
         full: "hostile",
         left_out: "attacks against an engine and a server, with honest clients beside them; `ci` judges \
                    what attackers reach and leave behind, with small counts, and no latencies",

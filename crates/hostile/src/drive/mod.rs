@@ -92,6 +92,7 @@ impl DriveArgs {
             let reason = match line {
                 _ if line.needs_tcp && !is_tcp(&self.rail) => "it attacks the port of libfabric's tcp",
                 _ if line.victim == Victim::Serve && self.no_load => "it measures honest clients",
+                _ if line.name == "rail-garbage" && self.no_load => "a rail without a peer has no port",
                 _ if line.victim == Victim::Serve && self.farreach.is_none() => {
                     "the command was not given (--farreach)"
                 }
