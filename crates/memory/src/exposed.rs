@@ -6,8 +6,8 @@
 use std::fmt;
 use std::ops;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::key_guard::{KeyGuard, Keys};
 use crate::range::Range;
@@ -44,11 +44,22 @@ const WORD: usize = size_of::<u64>();
 pub struct Exposed {
     range: Range,
     keys: Arc<Keys>,
+    pages: Mutex<()>,
 }
 
 impl Exposed {
     pub(crate) fn new(range: Range) -> Self {
-        Self { range, keys: Arc::default() }
+        Self { range, keys: Arc::default(), pages: Mutex::default() }
+    }
+
+    /// Keeps the pages where they are as long as the guard exists.
+    ///
+    /// What is written during a step of an [exchange](crate::Exchange) may be lost. So who exchanges
+    /// the pages holds this lock for each step, and checks under it that the owner has no handle. An
+    /// owner that gets its handle back holds it once before it writes.
+    pub fn lock_pages(&self) -> MutexGuard<'_, ()> {
+        // It protects no value.
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the slice if no key to the memory is left, and `self` otherwise.

@@ -135,8 +135,8 @@ impl Chooser {
         Ok(Box::new(FabricRail::open(info, settings)?))
     }
 
-    /// Opens the rail within this host, a verbs device or port, or a provider of libfabric, whose local address may follow
-    /// after an `@`.
+    /// Opens the rail within this host, a verbs device or port, or a provider of libfabric, whose
+    /// local address may follow after an `@`.
     fn named(&self, name: &str) -> Opened {
         if name == "shm" {
             return Ok(vec![Box::new(ShmRail::open(self.window, self.message_max)?)]);

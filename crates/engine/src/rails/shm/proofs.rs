@@ -4,9 +4,8 @@
 //! asks again for those that wait.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Weak;
+use std::sync::Arc;
 
-use farreach_memory::Exposed;
 use farreach_rail::{KeyId, LinkKey, RailError};
 use farreach_shm::{Exchange, ExchangeError};
 
@@ -109,10 +108,13 @@ impl Proofs {
     /// Exchanges the next pages. Returns the key whose exchange is finished.
     pub(super) fn step(&mut self, keys: &HashMap<KeyId, GrantKey>) -> Option<KeyId> {
         let Running { key: id, exchange, error } = self.running.as_mut()?;
-        // If the user has got the grant back, it may write to the memory, and the write could be
-        // lost. The carrier has one handle.
-        let handles = keys.get(id).map_or(0, |key| Weak::<Exposed>::strong_count(&key.memory));
-        if error.is_some() || handles > 1 {
+        let memory = keys.get(id).and_then(|key| key.memory.upgrade());
+        // Held until the end of the step: a user who gets the grant back meanwhile waits for it.
+        let _pages = memory.as_ref().map(|memory| memory.lock_pages());
+        // A user who has the grant may write to the memory, and the write could be lost. The carrier
+        // has a handle, and so has this function.
+        let has_user = memory.as_ref().is_some_and(|memory| Arc::strong_count(memory) > 2);
+        if error.is_some() || has_user {
             return None;
         }
         *error = exchange.step().err();
