@@ -29,9 +29,10 @@ use crate::watch::{PeerCell, Watch};
 /// How often sockets are polled while cards are busy. Each poll is a system call.
 const LOOK_EVERY: Duration = Duration::from_micros(50);
 
-/// While cards are busy, sockets are not polled for this many times as long as the last poll took, with
-/// everything that came in: strangers that connect without a pause get a part of the time at most.
-const REST: u32 = 8;
+/// While cards are busy, polls of sockets begin at an interval of this many times what the last one
+/// took, with everything that came in: strangers that connect without a pause get a part of the time
+/// at most. The interval is [`LONG_AGO`] at most.
+const LOOK_SHARE: u32 = 8;
 
 /// If sockets were not polled for this long, they are polled before timers are checked. A process
 /// that did not run for a while has heard from no peer, but their frames wait in the sockets.
@@ -481,7 +482,7 @@ impl Drive for Driver {
         }
         happened |= self.carrier.step(&mut self.machine, now) | std::mem::take(&mut self.was_woken_by_rail);
         self.note_opening();
-        let look_every = LOOK_EVERY.max(self.look_took * REST);
+        let look_every = LOOK_EVERY.max(self.look_took * LOOK_SHARE);
         if !happened || self.looked_at.is_none_or(|looked| instant - looked >= look_every) {
             // While cards are busy, sockets are polled at an interval. While nothing happens, they
             // are not polled at each turn of a spin either.

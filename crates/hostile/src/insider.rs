@@ -315,7 +315,7 @@ impl Insider {
     /// Receives frames and messages for about `time`, keeps the connection alive, and confirms
     /// messages.
     pub(crate) fn pump(&mut self, time: Duration) -> Result<()> {
-        self.speaker.keep_alive()?;
+        self.speaker.ping_if_due()?;
         self.poster.poll();
         for frame in self.speaker.receive(time)? {
             self.learn(frame)?;

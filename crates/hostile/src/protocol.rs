@@ -16,7 +16,7 @@ use farreach_proto::wire::{
 /// How long a victim may take to accept a connection, or to take bytes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The interval of keep-alives. Victims wait for two seconds.
+/// The interval of pings. Victims wait for two seconds.
 const PING_INTERVAL: Duration = Duration::from_millis(300);
 
 /// The length of a message's header in bytes.
@@ -115,8 +115,8 @@ impl Speaker {
         self.stream.write_all(bytes).context("the victim has closed the connection")
     }
 
-    /// Sends a keep-alive if one is due.
-    pub(crate) fn keep_alive(&mut self) -> Result<()> {
+    /// Sends a ping if one is due.
+    pub(crate) fn ping_if_due(&mut self) -> Result<()> {
         if self.pinged_at.elapsed() < PING_INTERVAL {
             return Ok(());
         }

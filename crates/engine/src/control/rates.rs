@@ -1,7 +1,7 @@
 //! Rates: how many frames and bytes are read from one connection in a second.
 //!
 //! A connection that has used up one of them is not read until there are tokens again. TCP then
-//! slows the peer down. Its keep-alives wait with its other frames, and any frame is a sign of life:
+//! slows the peer down. Its pings wait with its other frames, and any frame is a sign of life:
 //! a connection is read again after a hundredth of a second, or as soon as there is a token, so that
 //! a peer that is slowed down is not taken for a silent one.
 

@@ -60,7 +60,7 @@ impl Backoff {
     }
 
     /// Notes that the leader has slept. The next step finds the event that ended the sleep. If it
-    /// finds none, a timeout or a keep-alive ended the sleep, and spinning is not worthwhile.
+    /// finds none, a timeout or a ping ended the sleep, and spinning is not worthwhile.
     pub(super) fn slept(&mut self) {
         self.has_slept = self.mode != Progress::Busy;
     }

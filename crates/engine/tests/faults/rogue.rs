@@ -19,7 +19,7 @@ use farreach_testkit::wait_for;
 const CHUNK: usize = 256 << 10;
 /// The byte that is written.
 const BYTE: u8 = 0xAB;
-/// The interval of its keep-alives.
+/// The interval of its pings.
 const HEARTBEAT: Duration = Duration::from_millis(50);
 /// A rail that accepts nothing for this long is replaced.
 const STUCK: Duration = Duration::from_millis(50);

@@ -57,7 +57,7 @@ fn impostor(hub: &Engine, address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Bytes of keep-alives.
+/// Bytes of pings.
 fn pings(count: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     (0..count).for_each(|nonce| encode(&Frame::Ping { nonce }, &mut bytes).unwrap());
@@ -202,7 +202,7 @@ fn peers_that_leave_before_they_are_accepted_are_kept_up_to_the_limit() {
     assert_eq!(nobody.kind(), ErrorKind::TimedOut, "{nobody:?}");
 }
 
-/// A peer that sends more than its rate is slowed down. Its keep-alives wait with its other frames,
+/// A peer that sends more than its rate is slowed down. Its pings wait with its other frames,
 /// and it is not taken for a silent one.
 #[test]
 fn a_peer_that_is_slowed_down_is_not_lost() {

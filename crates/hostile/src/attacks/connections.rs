@@ -13,7 +13,7 @@ use crate::protocol::{Speaker, connect, encoded, grant, hello, is_closed, link_r
 use crate::roles::Attacked;
 use crate::victim::PEER_TIMEOUT;
 
-/// Greets as many peers, which send keep-alives and nothing else.
+/// Greets as many peers, which send pings and nothing else.
 pub(super) fn strangers(args: &AttackArgs) -> Result<Attacked> {
     let (mut attacked, end) = (Attacked::default(), args.end());
     let rails = rails_of(args.address)?;
@@ -23,11 +23,11 @@ pub(super) fn strangers(args: &AttackArgs) -> Result<Attacked> {
             Ok(speaker) => kept.push(speaker),
             Err(_) => refused += 1,
         }
-        kept.iter_mut().for_each(|speaker| _ = speaker.keep_alive());
+        kept.iter_mut().for_each(|speaker| _ = speaker.ping_if_due());
     }
     let greeted = kept.len();
     while Instant::now() < end {
-        kept.retain_mut(|speaker| speaker.keep_alive().is_ok() && !speaker.is_closed());
+        kept.retain_mut(|speaker| speaker.ping_if_due().is_ok() && !speaker.is_closed());
         std::thread::sleep(Duration::from_millis(100));
     }
     attacked.count("greeted", greeted as u64);

@@ -107,7 +107,7 @@ fn flood(
     attacked.count("sent", sent);
     let mut is_closed = speaker.is_closed();
     while Instant::now() < end && !is_closed {
-        is_closed = speaker.is_closed() || speaker.keep_alive().is_err();
+        is_closed = speaker.is_closed() || speaker.ping_if_due().is_err();
         std::thread::sleep(Duration::from_millis(50));
     }
     let outcome = if is_closed { "; the victim has closed the connection" } else { "" };
@@ -165,7 +165,7 @@ pub(super) fn links(args: &AttackArgs) -> Result<Attacked> {
         kept.push(speaker);
     }
     while Instant::now() < end {
-        kept.retain_mut(|speaker| !speaker.is_closed() && speaker.keep_alive().is_ok());
+        kept.retain_mut(|speaker| !speaker.is_closed() && speaker.ping_if_due().is_ok());
         std::thread::sleep(Duration::from_millis(50));
     }
     drop(poster);

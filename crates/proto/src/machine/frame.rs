@@ -16,7 +16,7 @@ impl Machine {
             let at = peer.liveness.next_due(peer.is_awaited(), peer.is_initiator, &self.tuning);
             self.timers.schedule(key, &mut peer.due_at, at);
         }
-        // Keep-alives alone must not make the timers of a peer run more often.
+        // Pings alone must not make the timers of a peer run more often.
         if !matches!(frame, Frame::Ping { .. } | Frame::Pong { .. }) {
             self.touch(key);
         }

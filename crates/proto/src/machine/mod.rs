@@ -51,7 +51,6 @@ mod frame;
 mod grant;
 mod id_map;
 mod in_flight;
-mod keep_alive;
 mod links;
 mod looking;
 mod lose;
@@ -62,6 +61,7 @@ mod openings;
 mod own_grants;
 mod peer;
 mod peer_map;
+mod peer_timers;
 mod peers;
 mod rail;
 mod request;
@@ -276,16 +276,19 @@ impl Machine {
     /// Lets the timers of a peer run soon, because something has begun that takes time.
     #[inline]
     fn touch(&mut self, key: PeerKey) {
-        let at = self.now.saturating_add(INTERVAL);
-        if let Some(peer) = self.peers.get_mut(key) {
-            self.timers.schedule(key, &mut peer.due_at, at);
-        }
+        self.schedule(key, INTERVAL);
     }
 
     /// Lets the timers of a peer run within a heartbeat interval, because something waits for it.
     #[inline]
     fn expect(&mut self, key: PeerKey) {
-        let at = self.now.saturating_add(self.tuning.heartbeat);
+        self.schedule(key, self.tuning.heartbeat);
+    }
+
+    /// Lets the timers of a peer run within this time.
+    #[inline]
+    fn schedule(&mut self, key: PeerKey, within: u64) {
+        let at = self.now.saturating_add(within);
         if let Some(peer) = self.peers.get_mut(key) {
             self.timers.schedule(key, &mut peer.due_at, at);
         }
@@ -296,7 +299,7 @@ impl Machine {
         self.timers.schedule_common(self.now.saturating_add(INTERVAL));
     }
 
-    /// Runs everything that depends on time and is due: keep-alives, links that fail or come back,
+    /// Runs everything that depends on time and is due: pings, links that fail or come back,
     /// lost peers, resets, grants being revoked.
     fn run_timers(&mut self) {
         let (now, times) = (self.now, self.tuning.link_times());

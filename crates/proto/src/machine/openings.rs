@@ -15,6 +15,9 @@ const REST: u64 = 5;
 /// As [`REST`], if there was nothing else to do meanwhile.
 const IDLE_REST: u64 = 2;
 
+/// The longest time that counts for one. A process that was stopped meanwhile would rest for long.
+const TOOK_MAX: u64 = 100_000_000;
+
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Openings {
@@ -65,7 +68,7 @@ impl Machine {
     /// what it took. Time that is not told counts as none.
     pub fn end_opening(&mut self, now: u64) {
         if let Some(begun_at) = self.openings.begun_at.take() {
-            let took = now.saturating_sub(begun_at);
+            let took = now.saturating_sub(begun_at).min(TOOK_MAX);
             self.openings.not_before = now.saturating_add(took.saturating_mul(REST));
             self.openings.not_before_idle = now.saturating_add(took.saturating_mul(IDLE_REST));
         }

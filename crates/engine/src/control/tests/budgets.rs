@@ -262,7 +262,7 @@ fn refused_strangers_linger_in_a_room_of_their_own() {
     assert_eq!(side.control.lingering.count(), 0, "its {LINGERING_MAX} places are for peers");
 }
 
-/// Bytes of this many keep-alives.
+/// Bytes of this many pings.
 fn pings(count: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     (0..count).for_each(|nonce| encode(&Frame::Ping { nonce }, &mut bytes).unwrap());

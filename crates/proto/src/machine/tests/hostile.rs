@@ -428,6 +428,37 @@ fn ends_of_links_that_take_long_are_created_with_time_between() {
     assert_openings_are_apart(true, 15 * MS);
 }
 
+/// Time during which the process did not run is not the cost of an end.
+#[test]
+fn a_process_that_was_stopped_while_it_created_an_end_creates_the_next_one_soon() {
+    let mut machine = machine();
+    for _ in 0..2 {
+        let key = machine.add_peer(false, 0);
+        machine.handle_frame(key, Frame::Hello(hello(1)), 0);
+        let offer = LinkOffer { link: LinkId(1), from: 0, to: 0, address: vec![0] };
+        machine.handle_frame(key, Frame::Link(offer), 0);
+    }
+    machine.begin_step(0);
+    while let Some(control) = machine.poll_control() {
+        if let Control::OpenLink(opening) = control {
+            machine.handle_opened(opening, Ok((LinkKey(1), vec![1])));
+        }
+    }
+    machine.end_step();
+    let now = 10_000 * MS;
+    machine.end_opening(now);
+    let opens = |machine: &mut Machine, at: u64| {
+        (0..16).any(|_| {
+            machine.begin_step(at);
+            let opened = std::iter::from_fn(|| machine.poll_control())
+                .any(|control| matches!(control, Control::OpenLink(_)));
+            machine.end_step();
+            opened
+        })
+    };
+    assert!(!opens(&mut machine, now + MS) && opens(&mut machine, now + 500 * MS));
+}
+
 fn assert_openings_are_apart(is_idle: bool, apart: u64) {
     let mut machine = machine();
     for _ in 0..8 {

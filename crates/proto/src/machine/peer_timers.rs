@@ -1,4 +1,4 @@
-//! Pings, silent peers, and orderly closing.
+//! The timers of a peer: pings, silence, and orderly closing.
 
 use std::time::Duration;
 
