@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use farreach_proto::counter::{CounterId, LinkId};
+use farreach_proto::rail::Scope;
 use farreach_proto::wire::{self, Frame, GrantOffer, Hello, LinkOffer};
 
 /// Returns the seeds: the target, a name, and the input.
@@ -126,7 +127,13 @@ fn frames() -> Vec<Frame> {
         Frame::Link(LinkOffer { link, from: 0, to: 1, address: vec![7; 40] }),
         Frame::LinkReady { link, mark: 0xfeed_beef_dead_cafe, needs_names: true, binds_keys: true },
         Frame::LinkLost { link, is_quiet: true, reason: reason.clone() },
-        Frame::Grant(GrantOffer { grant: 5, len: 1 << 20, rights: 7, keys: vec![Some((4096, 99)), None] }),
+        Frame::Grant(GrantOffer {
+            grant: 5,
+            len: 1 << 20,
+            rights: 7,
+            scope: Scope::Network,
+            keys: vec![Some((4096, 99)), None],
+        }),
         Frame::Revoke { grant: 5 },
         Frame::Revoked { grant: u64::MAX },
         Frame::Settle { link, counter },

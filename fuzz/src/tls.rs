@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use arbitrary::{Arbitrary, Unstructured};
 use farreach::fuzz::{Middle, Side};
 use farreach::{Secret, Tls};
+use farreach_proto::rail::Scope;
 use farreach_proto::wire::{Frame, GrantOffer, Hello};
 
 #[derive(Debug, Arbitrary)]
@@ -183,9 +184,13 @@ impl Attack {
         let frame = match len % 4 {
             0 => Frame::Ping { nonce: number },
             1 => Frame::Message { sequence: number, bytes: vec![len as u8; usize::from(len % 60_000)] },
-            2 => {
-                Frame::Grant(GrantOffer { grant: number, len: 64, rights: 7, keys: vec![Some((number, 1))] })
-            }
+            2 => Frame::Grant(GrantOffer {
+                grant: number,
+                len: 64,
+                rights: 7,
+                scope: Scope::Network,
+                keys: vec![Some((number, 1))],
+            }),
             _ => Frame::Hello(Hello { name: "x".repeat(usize::from(len / 256)), ..Hello::new(number) }),
         };
         self.middle.send(side, &frame);

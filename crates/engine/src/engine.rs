@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::hung_call::{LibraryCalls, Timeout};
 use crate::pending::{Answer, Pending};
 use crate::progress::{Awaited, LeaderFollowers, Listener, oneshot};
+use crate::rails::open::{self, ChosenRails};
 use crate::running::Running;
 use crate::time::nanoseconds;
 use crate::warning::{Warning, WarningKind, Warnings};
@@ -66,8 +67,10 @@ impl Engine {
     /// Opens an engine with these settings. Blocks while the rails are opened.
     pub fn with(settings: Settings) -> Result<Self, Error> {
         settings.check()?;
-        let rails = crate::rails::open::rails(&settings)?;
-        Self::over(rails, settings)
+        let ChosenRails { rails, warnings } = open::rails(&settings)?;
+        let engine = Self::over(rails, settings)?;
+        warnings.into_iter().for_each(|warning| engine.0.progress.warn(warning));
+        Ok(engine)
     }
 
     /// Opens an engine over rails that the caller has opened. For tests, and for rails of other

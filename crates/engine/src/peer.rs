@@ -94,7 +94,8 @@ impl Peer {
         self.0.cell.lost()
     }
 
-    /// Returns the last few errors of links to the peer.
+    /// Returns the last few errors of links to the peer, and the first reason for which memory was not
+    /// granted over the best one.
     pub fn link_errors(&self) -> Vec<RailError> {
         self.0.cell.link_errors()
     }

@@ -109,18 +109,19 @@ impl Settings {
 
     /// Sets the rails to open. Each is an RDMA device (`rxe0`, `mlx5_0`), a libfabric provider
     /// (`tcp`, `efa`), or `shm`; tcp may be followed by the address to bind to (`tcp@10.0.0.7`). By
-    /// default the engine opens every RDMA device, or tcp if there is none.
+    /// default the engine opens `shm`, and every RDMA device, or tcp if there is none.
     ///
     /// `shm` connects processes of one user on one host, over memory that both map. It needs no
-    /// library. Memory that is granted over it must be whole pages that
-    /// [`Engine::allocate`](crate::Engine::allocate) has allocated, without huge pages of the kernel's
-    /// pool.
+    /// library. Two engines that can be connected over it use it alone. Memory that is granted over it
+    /// must be whole pages that [`Engine::allocate`](crate::Engine::allocate) has allocated, without
+    /// huge pages of the kernel's pool; other memory is granted over another rail that both have.
     pub fn rails<T: Into<String>>(mut self, rails: impl IntoIterator<Item = T>) -> Self {
         self.rails = rails.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Makes opening an engine fail if there is no RDMA device, instead of falling back to tcp.
+    /// Makes opening an engine fail if there is no RDMA device, instead of falling back to tcp. No
+    /// other rail is opened, also not within this host.
     pub fn require_rdma(mut self) -> Self {
         self.require_rdma = true;
         self

@@ -22,6 +22,8 @@ pub enum WarningKind {
     /// Control connections beyond this host are neither encrypted nor authenticated
     /// ([`Settings::insecure`](crate::Settings::insecure)).
     Insecure,
+    /// A rail that engines open by default could not be opened, and others were.
+    Rail,
     /// Peers are to be separated ([`Settings::isolate_peers`](crate::Settings::isolate_peers)), and
     /// keys of a card cannot be bound to the link of one peer.
     SharedKeys,

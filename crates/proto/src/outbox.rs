@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::counter::{CounterId, IMMEDIATE_PAGES_MAX, Immediate, LinkId, Reported};
 use crate::credit::Credits;
 use crate::plan::{Limits, Operation, Plan};
+use crate::rail::Scope;
 use crate::route::Links;
 use crate::sequence::Sequence;
 use crate::wire::Frame;
@@ -25,6 +26,9 @@ use crate::wire::Frame;
 /// The maximum length of an operation that joins adjacent pages, in bytes. Longer operations would
 /// be no cheaper, and links could not share them.
 const JOINED_MAX: u64 = 256 * 1024;
+
+/// All scopes, each at the place of its discriminant.
+const SCOPES: [Scope; 2] = [Scope::Host, Scope::Network];
 
 /// Settings of one link to the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +41,8 @@ pub struct LinkSettings {
     pub window: u32,
     /// Its share of the bytes, relative to the other links.
     pub weight: u32,
+    /// The scope of its rail.
+    pub scope: Scope,
 }
 
 /// Names a transfer of one outbox.
@@ -94,8 +100,11 @@ pub struct Outbox {
     settings: Vec<LinkSettings>,
     windows: Vec<Credits>,
     transfers: Sequence<Transfer>,
-    /// The transfers that may have something to post. One that has not is removed when it is visited.
-    postable: BTreeSet<u64>,
+    /// The transfers over links of each scope that may have something to post. One that has not is
+    /// removed when it is visited.
+    postable: [BTreeSet<u64>; SCOPES.len()],
+    /// The place in [`SCOPES`] of the one whose transfers post next.
+    next_scope: usize,
     next_transfer: u64,
     reported: Reported,
     owed: BTreeMap<(LinkId, CounterId), Owed>,
@@ -129,7 +138,8 @@ impl Outbox {
             settings,
             windows,
             transfers: Sequence::new(),
-            postable: BTreeSet::new(),
+            postable: Default::default(),
+            next_scope: 0,
             next_transfer: 0,
             reported: Reported::new(),
             owed: BTreeMap::new(),
@@ -152,17 +162,18 @@ impl Outbox {
             + self.spare.capacity() * size_of::<Operation>()
             + self.transfers.capacity() * size_of::<Transfer>()
             // A node of the set is at least half full.
-            + 2 * self.postable.len() * size_of::<u64>()
+            + 2 * self.postable.iter().map(BTreeSet::len).sum::<usize>() * size_of::<u64>()
             + lists
     }
 
-    /// Adds a transfer. Its pages raise `counter` of the receiver.
-    pub fn submit(&mut self, plan: Plan, counter: Option<CounterId>) -> TransferId {
+    /// Adds a transfer over links of this scope. Its pages raise `counter` of the receiver.
+    pub fn submit(&mut self, plan: Plan, counter: Option<CounterId>, scope: Scope) -> TransferId {
         let id = TransferId(self.next_transfer);
         self.next_transfer += 1;
         let transfer = Transfer {
             plan,
             counter,
+            scope,
             in_flight: 0,
             begun_on: None,
             unreported: vec![0; self.settings.len()],
@@ -173,7 +184,7 @@ impl Outbox {
             is_incomplete: false,
         };
         self.transfers.put(id.0, transfer);
-        self.postable.insert(id.0);
+        self.postable[scope as usize].insert(id.0);
         self.check_done(id);
         id
     }
@@ -181,19 +192,31 @@ impl Outbox {
     /// Returns the next operation that a link has room for. The operation is in flight from then
     /// on.
     pub fn next_post(&mut self) -> Option<Posted> {
+        for _ in SCOPES {
+            let scope = SCOPES[self.next_scope];
+            self.next_scope = (self.next_scope + 1) % SCOPES.len();
+            if let Some(post) = self.next_over(scope) {
+                return Some(post);
+            }
+        }
+        None
+    }
+
+    fn next_over(&mut self, scope: Scope) -> Option<Posted> {
         let mut from = 0;
         loop {
+            let id = *self.postable[scope as usize].range(from..).next()?;
             // If no link has room, no transfer needs to be visited.
-            if !(0..self.settings.len()).any(|link| self.has_room(link)) {
+            if !(0..self.settings.len()).any(|link| self.settings[link].scope == scope && self.has_room(link))
+            {
                 return None;
             }
-            let id = *self.postable.range(from..).next()?;
             if let Some(post) = self.next_of(TransferId(id)) {
                 return Some(post);
             }
             // A transfer that must wait for one link does not block later ones.
             if !self.transfers.get(id).is_some_and(Transfer::has_posts) {
-                self.postable.remove(&id);
+                self.postable[scope as usize].remove(&id);
             }
             from = id + 1;
         }
@@ -210,8 +233,8 @@ impl Outbox {
 
     /// Returns an operation that was in flight on a lost link.
     fn next_resend(&mut self, id: TransferId) -> Option<Posted> {
-        let first = self.transfers.get(id.0)?.resends.front()?;
-        let link = self.pick(first.operation.bytes)?;
+        let transfer = self.transfers.get(id.0)?;
+        let link = self.pick(transfer.resends.front()?.operation.bytes, transfer.scope)?;
         let Resend { operation, owed, pages } = self.transfers.get_mut(id.0)?.resends.pop_front()?;
         // The new link may have narrower limits than the lost one.
         let mut parts = operation.split(&self.settings[link].limits);
@@ -244,12 +267,11 @@ impl Outbox {
             return None;
         }
         let page_len = transfer.plan.page_len();
-        let takes_more = |link: usize| self.windows[link].free() > 0;
         // The rest of a page follows its beginning on the same link, or it could be counted before
         // the beginning has arrived.
         let link = match transfer.begun_on {
-            Some(link) => Some(link).filter(|link| takes_more(*link)),
-            None => self.links.pick(page_len, takes_more),
+            Some(link) => Some(link).filter(|link| self.windows[*link].free() > 0),
+            None => self.pick(page_len, transfer.scope),
         }?;
         let mut limits = self.settings[link].limits;
         // One immediate must be able to report the whole operation.
@@ -281,8 +303,9 @@ impl Outbox {
         self.windows[link].free() > 0 && self.links.is_alive(link)
     }
 
-    fn pick(&self, bytes: u64) -> Option<usize> {
-        self.links.pick(bytes, |link| self.windows[link].free() > 0)
+    #[inline]
+    fn pick(&self, bytes: u64, scope: Scope) -> Option<usize> {
+        self.links.pick(bytes, |link| self.windows[link].free() > 0 && self.settings[link].scope == scope)
     }
 
     /// Posts an operation whose pages must be reported. On a link that keeps no order, its own
@@ -334,8 +357,8 @@ impl Outbox {
         self.take(&posted);
         let Posted { link, transfer, operation, immediate, owed, pages } = posted;
         let Some(of) = self.transfers.get_mut(transfer.0) else { return };
-        self.postable.insert(transfer.0);
-        // No immediate accounts for these pages, so they may go to any link.
+        self.postable[of.scope as usize].insert(transfer.0);
+        // No immediate accounts for these pages, so they may go to any link of its scope.
         if owed.is_some() || (immediate.is_none() && of.counter.is_none()) {
             of.resends.push_front(Resend { operation, owed, pages });
             return;
@@ -485,7 +508,7 @@ impl Outbox {
         // later writes.
         Self::add_owed(&mut self.owed, new_owed, id, transfer);
         if has_bytes {
-            self.postable.insert(id.0);
+            self.postable[transfer.scope as usize].insert(id.0);
             transfer.resends.push_back(Resend { operation, owed: Some(owed), pages });
         }
         None
@@ -511,7 +534,7 @@ impl Outbox {
         }
         let resends = |operation: Operation| Resend { pages: operation.pages.max(1), operation, owed: key };
         transfer.resends.extend(refused.into_iter().map(resends));
-        self.postable.insert(id.0);
+        self.postable[transfer.scope as usize].insert(id.0);
     }
 
     fn add_owed(
@@ -633,6 +656,8 @@ struct Resend {
 struct Transfer {
     plan: Plan,
     counter: Option<CounterId>,
+    /// The scope of the links that it may use.
+    scope: Scope,
     in_flight: usize,
     /// The link on which a page was begun. The rest must follow there: on another link it could
     /// overtake the beginning.

@@ -7,9 +7,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::counter::{CounterId, LinkId};
+use crate::rail::Scope;
 
 /// The version of the frames. It changes with every change of them.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
 /// The maximum length of a frame in bytes. A side that announces a longer one is not an engine.
 pub const FRAME_MAX: usize = 64 * 1024;
@@ -33,7 +34,7 @@ pub fn preamble() -> [u8; PREAMBLE_LEN] {
 ///
 /// check_preamble(&preamble()).unwrap();
 /// let older = check_preamble(b"farrch\0\0").unwrap_err();
-/// assert_eq!(older.to_string(), "the peer has protocol version 0, this side has 4: upgrade the peer");
+/// assert_eq!(older.to_string(), "the peer has protocol version 0, this side has 5: upgrade the peer");
 /// ```
 pub fn check_preamble(bytes: &[u8; PREAMBLE_LEN]) -> Result<(), WireError> {
     let (magic, version) = bytes.split_at(MAGIC.len());
@@ -224,8 +225,10 @@ pub struct GrantOffer {
     pub len: u64,
     /// The [`Rights`](crate::rights::Rights) as bits: 1 read, 2 write, 4 atomics.
     pub rights: u8,
+    /// The scope of the rails over which it can be accessed.
+    pub scope: Scope,
     /// For each rail of the offering side, in order: the address where the memory begins, and its
-    /// key.
+    /// key. `None` if the rail has another scope, or if its keys are bound to links.
     pub keys: Vec<Option<(u64, u64)>>,
 }
 

@@ -19,7 +19,7 @@ use farreach_proto::rights::Rights;
 use crate::current_call::{CallStamps, CurrentCall, RailCall};
 use crate::message_pool::MessagePool;
 use crate::{
-    EndedKeys, Event, Held, KeyId, LinkKey, Rail, RailError, Refusal, RevokeAnswer, TransferAnswer,
+    EndedKeys, Event, Held, KeyId, LinkKey, Rail, RailError, Refusal, RevokeAnswer, Scope, TransferAnswer,
     WorkRequest,
 };
 
@@ -68,6 +68,8 @@ struct GrantedMemory {
 pub struct GrantMade {
     /// The id that the peer and the machine use.
     pub id: u64,
+    /// The scope of the rails over which the peer may access the memory.
+    pub scope: Scope,
     /// The memory, for reading its contents.
     pub memory: Arc<Exposed>,
 }
@@ -331,32 +333,53 @@ impl Carrier {
         if let Err(error) = machine.may_grant(peer) {
             return Err((error, Some(memory)));
         }
-        let len = memory.len() as u64;
-        let (granted, keys) = self.make_keys(peer, memory, rights)?;
-        let memory = Arc::clone(&granted.memory);
-        let id = machine.grant(peer, len, rights, keys, now);
-        self.memory.grants.insert(id, granted);
-        Ok(GrantMade { id, memory })
+        let (len, mut memory) = (memory.len() as u64, memory);
+        let mut refused: Option<RailError> = None;
+        for scope in machine.grant_scopes(peer) {
+            match self.make_keys(peer, memory, rights, scope) {
+                Ok((granted, keys)) => {
+                    let memory = Arc::clone(&granted.memory);
+                    let id = machine.grant(peer, len, rights, keys, now);
+                    self.memory.grants.insert(id, granted);
+                    if let Some(error) = refused {
+                        machine.tell_scope_refused(peer, error);
+                    }
+                    return Ok(GrantMade { id, scope, memory });
+                }
+                // Rails of another scope may be able to.
+                Err((error, Some(back))) => (refused, memory) = (Some(error), back),
+                Err((error, None)) => return Err((error, None)),
+            }
+        }
+        let unconnected =
+            || RailError::new("grant", "no rail connects the peer", "connect to the peer again");
+        Err((refused.unwrap_or_else(unconnected), Some(memory)))
     }
 
-    /// Creates keys of a peer for memory, on every rail.
+    /// Creates keys of a peer for memory, on every rail of this scope.
     fn make_keys(
         &mut self,
         peer: PeerKey,
         memory: Exposed,
         rights: Rights,
+        scope: Scope,
     ) -> Result<(GrantedMemory, RemoteKeys), (RailError, Option<Exposed>)> {
         let mut granted = GrantedMemory { memory: Arc::new(memory), keys: Vec::new(), awaited: Vec::new() };
-        let mut remote = RemoteKeys::new();
+        let mut remote = RemoteKeys { scope, by_rail: Vec::new() };
         let Self { rails, calls, .. } = self;
         for rail in 0..rails.len() {
+            if rails[rail].properties().scope != scope {
+                granted.keys.push(None);
+                remote.by_rail.push(None);
+                continue;
+            }
             let made =
                 calls.timed(rail, RailCall::MakeKey, || rails[rail].make_key(peer, &granted.memory, rights));
             match made {
                 Ok(key) => {
                     granted.keys.push(Some(key.id));
                     let is_bound = rails[rail].properties().keys_are_bound;
-                    remote.push((!is_bound).then_some((key.address, key.key)));
+                    remote.by_rail.push((!is_bound).then_some((key.address, key.key)));
                 }
                 Err(error) => {
                     for (rail, id) in granted.keys.into_iter().enumerate() {

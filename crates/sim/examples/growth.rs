@@ -21,7 +21,7 @@ use farreach_proto::rights::Rights;
 use farreach_proto::wire::{Frame, GrantOffer, Hello, LinkOffer};
 use farreach_rail::{
     Carrier, EndedKeys, Event, Held, Key, KeyId, LinkKey, Proof, Properties, Rail, RailError, Refusal,
-    RevokeAnswer, WorkRequest,
+    RevokeAnswer, Scope, WorkRequest,
 };
 
 const MS: u64 = 1_000_000;
@@ -123,6 +123,7 @@ fn properties(window: u32) -> Properties {
         name: "null".to_owned(),
         native: "null".to_owned(),
         kind: "null".to_owned(),
+        scope: Scope::Network,
         is_rdma: false,
         limits: Limits { bytes: 1 << 30, pieces: 4, targets: 1, pages: 1024, is_ordered: true },
         window,
@@ -198,7 +199,13 @@ impl Host {
         let ready = Frame::LinkReady { link, mark: 9, needs_names: false, binds_keys: false };
         self.machine.handle_frame(key, ready, self.now);
         for grant in 0..grants {
-            let offer = GrantOffer { grant, len: GRANT, rights: 7, keys: vec![Some((0, grant))] };
+            let offer = GrantOffer {
+                grant,
+                len: GRANT,
+                rights: 7,
+                scope: Scope::Network,
+                keys: vec![Some((0, grant))],
+            };
             self.machine.handle_frame(key, Frame::Grant(offer), self.now);
         }
         self.step();

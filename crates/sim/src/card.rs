@@ -4,7 +4,7 @@ use std::fmt;
 
 use farreach_proto::counter::IMMEDIATE_PAGES_MAX;
 use farreach_proto::plan::Limits;
-use farreach_rail::{EndedKeys, Proof, Properties};
+use farreach_rail::{EndedKeys, Proof, Properties, Scope};
 
 /// Names a card of a network. A card of a host that was killed and restarted has another id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -151,6 +151,7 @@ impl SimCard {
             separates_peers: true,
             addresses_from_zero: true,
             ..Self::plain(Properties {
+                scope: Scope::Host,
                 limits: limits(16, false),
                 has_atomics: true,
                 immediates_name_link: true,
@@ -190,6 +191,7 @@ fn properties(name: &str) -> Properties {
         native: name.to_owned(),
         name: format!("sim-{name}"),
         kind: format!("sim/{name}"),
+        scope: Scope::Network,
         is_rdma: false,
         limits: limits(1, false),
         window: 64,

@@ -2,6 +2,7 @@
 
 use arbitrary::Arbitrary;
 use farreach_proto::counter::{CounterId, LinkId};
+use farreach_proto::rail::Scope;
 use farreach_proto::wire::{BoundKey, Frame, GrantOffer, Hello, LinkOffer};
 
 /// A number of a frame.
@@ -125,6 +126,7 @@ impl Lie {
                 grant: grant(id),
                 len: count(len),
                 rights: *rights,
+                scope: if *rights > 127 { Scope::Host } else { Scope::Network },
                 keys: (0..keys % 5).map(|key| (key != 1).then(|| (count(address), 9))).collect(),
             }),
             Self::Revoke { grant: id } => Frame::Revoke { grant: grant(id) },

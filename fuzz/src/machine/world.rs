@@ -7,10 +7,10 @@ use farreach_proto::inflight::SlotId;
 use farreach_proto::lost::LostReason;
 use farreach_proto::machine::{
     AtomicOperation, Budgets, Content, Control, Direction, Event, HEADER, KeysEnded, Machine, NewAtomic,
-    NewTransfer, OpId, Output, PeerChange, PeerKey, RailInfo, TransferFault, Tuning,
+    NewTransfer, OpId, Output, PeerChange, PeerKey, RailInfo, RemoteKeys, TransferFault, Tuning,
 };
 use farreach_proto::plan::{Limits, Pages, Plan};
-use farreach_proto::rail::{EndedKeys, LinkKey, Proof, Properties, RailError, Refusal};
+use farreach_proto::rail::{EndedKeys, LinkKey, Proof, Properties, RailError, Refusal, Scope as RailScope};
 use farreach_proto::rights::Rights;
 use farreach_proto::wire::{Frame, Hello, LinkOffer};
 
@@ -30,6 +30,8 @@ pub(super) struct World {
     machine: Machine,
     now: u64,
     kinds: Vec<String>,
+    /// The scope of grants.
+    scope: RailScope,
     peers: Vec<Peer>,
     /// The ends of links on the rails, with their peers. Never removed.
     links: BTreeMap<LinkKey, (usize, PeerKey)>,
@@ -86,6 +88,7 @@ fn properties(rail: usize, bits: u8) -> Properties {
         native: "here".to_owned(),
         name: format!("rail{rail}"),
         kind: if is_set(7) { "common".to_owned() } else { format!("kind{rail}") },
+        scope: if is_set(2) && is_set(6) { RailScope::Host } else { RailScope::Network },
         is_rdma: true,
         limits: Limits {
             bytes: 4096,
@@ -120,6 +123,7 @@ impl World {
             .map(|rail| RailInfo { properties: properties(rail, rails[rail]), must_be_polled: rail == 1 })
             .collect();
         let kinds = infos.iter().map(|info| info.properties.kind.clone()).collect();
+        let scope = infos.iter().map(|info| info.properties.scope).min().expect("there are rails");
         let tuning = Tuning {
             heartbeat: 20 * MS,
             idle_heartbeat: 60 * MS,
@@ -135,6 +139,7 @@ impl World {
             machine: Machine::new(infos, Hello::new(1), tuning, [7; 32]),
             now: 0,
             kinds,
+            scope,
             peers: Vec::new(),
             links: BTreeMap::new(),
             closed: BTreeSet::new(),
@@ -237,7 +242,7 @@ impl World {
     /// Answers a frame of the machine, as an honest peer.
     fn answer(&mut self, key: PeerKey, frame: &Frame) {
         self.heard.hear(frame);
-        let kinds = self.kinds.clone();
+        let (kinds, scope) = (self.kinds.clone(), self.scope);
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.key == key) else { return };
         if peer.is_muted {
             return;
@@ -259,8 +264,13 @@ impl World {
                 for _ in 0..2 {
                     peer.names += 1;
                     let keys = vec![Some((4096, peer.names)); kinds.len()];
-                    let offer =
-                        farreach_proto::wire::GrantOffer { grant: peer.names, len: 4096, rights: 7, keys };
+                    let offer = farreach_proto::wire::GrantOffer {
+                        grant: peer.names,
+                        len: 4096,
+                        rights: 7,
+                        scope,
+                        keys,
+                    };
                     peer.says.push_back(Frame::Grant(offer));
                     let counter = CounterId::from_raw(peer.names as u32);
                     peer.says.push_back(Frame::Counter { counter, names: Vec::new() });
@@ -323,7 +333,8 @@ impl World {
         if self.machine.may_grant(key).is_err() || self.grants.len() >= 64 {
             return;
         }
-        let keys = vec![Some((4096, 1)); self.kinds.len()];
+        let by_rail = vec![Some((4096, 1)); self.kinds.len()];
+        let keys = RemoteKeys { scope: self.scope, by_rail };
         let grant = self.machine.grant(key, 4096, Rights::all(), keys, self.now);
         assert!(self.grants.insert(grant, key).is_none(), "an id is given twice");
         self.drain(Scope::Peer(key));

@@ -336,8 +336,30 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "the links of a peer that does not confirm a revoke go on",
         file: "crates/proto/src/machine/grant.rs",
-        guard: "if *ended_keys == EndedKeys::StopNew && *links_end_alone && !link.is_failing() {",
-        instead: "if *ended_keys == EndedKeys::StopNew && *links_end_alone && !link.is_failing() && false {",
+        guard: "if rail.scope() == of_grant && ends_alone && !link.is_failing() {",
+        instead: "if rail.scope() == of_grant && ends_alone && !link.is_failing() && false {",
+        test: SEEDS,
+    },
+    // Rails of two scopes.
+    Mutant {
+        name: "a revoke within the host resets cards",
+        file: "crates/proto/src/machine/grant.rs",
+        guard: "rail.scope() == of_grant && is_provable && rail.generation() == *before",
+        instead: "(rail.scope() == of_grant || true) && is_provable && rail.generation() == *before",
+        test: "machine::tests::scopes::a_revoke_within_the_host_resets_no_card",
+    },
+    Mutant {
+        name: "pages go over rails over which their memory was not granted",
+        file: "crates/proto/src/outbox.rs",
+        guard: "self.windows[link].free() > 0 && self.settings[link].scope == scope",
+        instead: "self.windows[link].free() > 0 && (self.settings[link].scope == scope || true)",
+        test: SEEDS,
+    },
+    Mutant {
+        name: "links over the network are not connected when they are needed",
+        file: "crates/proto/src/machine/peer/links.rs",
+        guard: "held_back.iter().for_each(|index| self.present[*index].end_wait(now));",
+        instead: "held_back.iter().for_each(|index| _ = (index, now));",
         test: SEEDS,
     },
 ];

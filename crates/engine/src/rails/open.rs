@@ -11,19 +11,40 @@ use super::shm::ShmRail;
 use super::verbs::{self, VerbsRail, VerbsSettings};
 use crate::Settings;
 use crate::error::Error;
+use crate::warning::{Warning, WarningKind};
 
 type Opened = Result<Vec<Box<dyn Rail>>, RailError>;
 
-/// Opens the rails that the settings name. If they name none, opens all cards; if there is no card,
-/// tcp.
-pub(crate) fn rails(settings: &Settings) -> Result<Vec<Box<dyn Rail>>, Error> {
+/// The rails of an engine, and what its operator should know about them.
+#[derive(Debug)]
+pub(crate) struct ChosenRails {
+    pub(crate) rails: Vec<Box<dyn Rail>>,
+    pub(crate) warnings: Vec<Warning>,
+}
+
+/// Opens the rails that the settings name. If they name none, opens all cards, or tcp if there is no
+/// card, and the rail within this host. Warns of those that cannot be opened.
+pub(crate) fn rails(settings: &Settings) -> Result<ChosenRails, Error> {
     let chooser = Chooser::new(settings);
-    let mut tried = Vec::new();
+    let (mut tried, mut warnings) = (Vec::new(), Vec::new());
     let mut opened: Vec<Box<dyn Rail>> = Vec::new();
     if settings.rails.is_empty() {
         opened = chooser.cards(&mut tried);
-        if opened.is_empty() && !settings.require_rdma {
-            opened = chooser.without_card(&mut tried);
+        if !settings.require_rdma {
+            if opened.is_empty() {
+                opened = chooser.without_card(&mut tried);
+            }
+            if opened.is_empty() {
+                warnings.push(only_within_host(&tried));
+            }
+            match chooser.within_host() {
+                Ok(rail) => opened.push(rail),
+                Err(error) => {
+                    let message = format!("processes of this host are not connected over shm: {error}");
+                    warnings.push(Warning::new(WarningKind::Rail, message, error.fix.clone()));
+                    tried.push(("shm".to_owned(), error));
+                }
+            }
         }
     } else {
         for name in &settings.rails {
@@ -49,10 +70,17 @@ pub(crate) fn rails(settings: &Settings) -> Result<Vec<Box<dyn Rail>>, Error> {
     if opened.is_empty() {
         return Err(Error::no_rail(&tried, settings.require_rdma));
     }
-    Ok(opened)
+    Ok(ChosenRails { rails: opened, warnings })
 }
 
-/// The settings of both kinds of rails.
+fn only_within_host(tried: &[(String, RailError)]) -> Warning {
+    let causes: Vec<String> = tried.iter().map(|(name, error)| format!("{name}: {error}")).collect();
+    let fix = tried.first().map_or("check `farreach devices`", |(_, error)| &error.fix);
+    let message = format!("no rail reaches other hosts: {}", causes.join("; "));
+    Warning::new(WarningKind::Rail, message, fix)
+}
+
+/// The settings of all kinds of rails.
 struct Chooser {
     verbs: VerbsSettings,
     fabric: FabricSettings,
@@ -107,6 +135,10 @@ impl Chooser {
         self.offered(&["tcp"], tried)
     }
 
+    fn within_host(&self) -> Result<Box<dyn Rail>, RailError> {
+        Ok(Box::new(ShmRail::open(self.window, self.message_max)?))
+    }
+
     fn offered(&self, names: &[&str], tried: &mut Vec<(String, RailError)>) -> Vec<Box<dyn Rail>> {
         let providers = names.iter().map(|name| (*name).to_owned()).collect();
         let settings = FabricSettings { providers, ..self.fabric.clone() };
@@ -139,7 +171,7 @@ impl Chooser {
     /// local address may follow after an `@`.
     fn named(&self, name: &str) -> Opened {
         if name == "shm" {
-            return Ok(vec![Box::new(ShmRail::open(self.window, self.message_max)?)]);
+            return Ok(vec![self.within_host()?]);
         }
         let (provider, bind) = match name.split_once('@') {
             Some((provider, address)) => {

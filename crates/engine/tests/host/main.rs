@@ -14,6 +14,7 @@ mod suite;
 
 mod budgets;
 mod clear_text;
+mod default_rails;
 mod exchanged;
 mod hung_call;
 mod over_shm;

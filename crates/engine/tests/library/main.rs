@@ -20,3 +20,4 @@ mod isolated;
 mod over_libfabric;
 mod rails_fabric;
 mod real_faults;
+mod within_host;

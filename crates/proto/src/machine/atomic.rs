@@ -72,7 +72,8 @@ impl Machine {
         if !offset.is_multiple_of(len) || offset.checked_add(len).is_none_or(|end| end > granted.len()) {
             return Err(AtomicError::NotEightAlignedBytes { offset, len: granted.len() });
         }
-        let has_atomics = |rail: usize| rails[rail].properties().has_atomics;
+        let has_atomics =
+            |rail: usize| rails[rail].properties().has_atomics && rails[rail].scope() == granted.scope();
         let usable = peer.links.iter().enumerate().filter(|(_, link)| has_atomics(link.rail()));
         if usable.clone().next().is_none() {
             return Err(AtomicError::Unsupported);

@@ -8,6 +8,7 @@
 //! Keys are not ended while they are being bound, as long as the deadline of the revoke allows:
 //! ending a key under its binding fails the link.
 
+use super::own_grants::OwnGrant;
 use super::{Machine, PeerKey};
 use crate::counter::LinkId;
 use crate::lost::LostReason;
@@ -33,7 +34,9 @@ impl Machine {
         let Some(peer) = self.peers.get(key) else { return };
         let (rail, end) = (peer.links[index].rail(), peer.links[index].connected_end());
         let Some(link) = end.filter(|_| self.rails[rail].properties().keys_are_bound) else { return };
-        if self.grants.of_peer(grant, key).is_some_and(|grant| grant.begin_binding()) {
+        let scope = self.rails[rail].scope();
+        let of_peer = self.grants.of_peer(grant, key).filter(|grant| grant.scope() == scope);
+        if of_peer.is_some_and(OwnGrant::begin_binding) {
             self.control.push_back(Control::BindKey { rail, link, grant });
         }
     }

@@ -67,6 +67,7 @@ impl Machine {
         self.send(key, Frame::LinkLost { link: id, is_quiet: false, reason: error.to_string() });
         self.send_all(key, frames);
         self.send_messages_again(key, id);
+        self.need_all_links(key);
         self.turns.wake(key);
         self.collect_finished(key);
     }

@@ -2,19 +2,27 @@
 
 use super::TransferFault;
 use super::own_grants::{Next, OwnGrant, Proofs, Reach, Wish};
+use super::peer::Link;
 use super::rail::RailState;
 use super::work::{Control, KeysEnded};
 use super::{Event, Machine, OpId, PeerChange, PeerKey};
 use crate::lost::LostReason;
-use crate::rail::{EndedKeys, Properties, RailError};
+use crate::rail::{EndedKeys, Properties, RailError, Scope};
 use crate::rights::Rights;
 use crate::wire::{Frame, GrantOffer};
 
 /// The time that a rail has for proving the end of a key by itself, for each GiB of the grant.
 const PROOF_NS_PER_GIB: u64 = 1_000_000_000;
 
-/// Addresses and keys of granted memory, by rail, as the peer gets them.
-pub type RemoteKeys = Vec<Option<(u64, u64)>>;
+/// Keys of granted memory, as the peer gets them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteKeys {
+    /// The scope of the rails over which the memory can be accessed.
+    pub scope: Scope,
+    /// Address and key, by rail. `None` for rails of another scope, and for rails that bind keys to
+    /// links.
+    pub by_rail: Vec<Option<(u64, u64)>>,
+}
 
 impl Machine {
     /// Checks that memory can be granted to a peer.
@@ -24,6 +32,7 @@ impl Machine {
             return refused("the peer is lost".to_owned(), "connect to the peer again");
         };
         match &peer.hello {
+            None => refused("the peer is not connected yet".to_owned(), "wait for the connection"),
             Some(hello) if peer.own_grants.len() >= hello.grants as usize => refused(
                 format!("the peer accepts at most {} grants at a time", hello.grants),
                 "revoke a grant, or raise `Budgets::grants` of the peer",
@@ -32,16 +41,43 @@ impl Machine {
         }
     }
 
+    /// Returns the scopes over which memory can be granted to a peer, the best one first.
+    pub fn grant_scopes(&self, key: PeerKey) -> Vec<Scope> {
+        let Some(peer) = self.peers.get(key) else { return Vec::new() };
+        let scope_of = |link: &Link| self.rails[link.rail()].scope();
+        let mut scopes: Vec<Scope> = peer.links.iter().map(scope_of).collect();
+        scopes.dedup();
+        // As long as the links within the host are not connected, others may have to do.
+        let is_up = |link: &Link| scope_of(link) == Scope::Host && link.connected_end().is_some();
+        if !peer.links.iter().any(is_up) {
+            scopes.reverse();
+        }
+        scopes
+    }
+
+    /// Reports why memory is granted over another scope than the best one, the first time for a peer.
+    pub fn tell_scope_refused(&mut self, key: PeerKey, error: RailError) {
+        if self.peer(key).is_some_and(|peer| !std::mem::replace(&mut peer.has_told_scope, true)) {
+            self.report_peer(key, PeerChange::Note(error));
+        }
+    }
+
     /// Grants memory of this length and with these keys to a peer. Returns the id of the grant.
     pub fn grant(&mut self, key: PeerKey, len: u64, rights: Rights, keys: RemoteKeys, now: u64) -> u64 {
         self.now = now;
-        let reports = |rail: &RailState| rail.properties().ended_keys == EndedKeys::Reported;
+        let RemoteKeys { scope, by_rail } = keys;
+        let reports =
+            |rail: &RailState| rail.scope() == scope && rail.properties().ended_keys == EndedKeys::Reported;
         let proof_ns = self.rails.iter().any(reports).then(|| proof_ns(len));
-        let id = self.grants.add(key, proof_ns, &mut self.names);
+        let id = self.grants.add(key, scope, proof_ns, &mut self.names);
         if let Some(peer) = self.peer(key) {
             peer.own_grants.insert(id);
         }
-        self.send(key, Frame::Grant(GrantOffer { grant: id, len, rights: rights.bits(), keys }));
+        let rights = rights.bits();
+        self.send(key, Frame::Grant(GrantOffer { grant: id, len, rights, scope, keys: by_rail }));
+        if scope == Scope::Network {
+            self.need_all_links(key);
+        }
         let links = self.peer(key).map_or(0, |peer| peer.links.len());
         for index in 0..links {
             self.bind_key(key, index, id);
@@ -159,12 +195,13 @@ impl Machine {
         self.end_links_of(id);
         let rails = &self.rails;
         let Some(grant) = self.grants.get_mut(id) else { return false };
+        let of_grant = grant.scope();
         let before = grant.generations(|| rails.iter().map(RailState::generation).collect());
         let is_awaited = |(rail, before): (&RailState, &u64)| {
             let Properties { ended_keys, links_end_alone, .. } = rail.properties();
             // A dead rail is never reset, so it cannot provide a proof.
             let is_provable = *ended_keys == EndedKeys::StopNew && !links_end_alone && rail.death().is_none();
-            is_provable && rail.generation() == *before
+            rail.scope() == of_grant && is_provable && rail.generation() == *before
         };
         let awaited: Vec<bool> = rails.iter().zip(before).map(is_awaited).collect();
         let key = grant.peer();
@@ -177,13 +214,17 @@ impl Machine {
     /// Ends the links over which the peer of a grant may have operations in flight with ended keys.
     /// It connects again.
     fn end_links_of(&mut self, id: u64) {
-        let Some(key) = self.grants.get_mut(id).map(|grant| grant.peer()) else { return };
+        let Some((key, of_grant)) = self.grants.get_mut(id).map(|grant| (grant.peer(), grant.scope())) else {
+            return;
+        };
         let links = self.peer(key).map_or(0, |peer| peer.links.len());
         for index in 0..links {
             let Some(peer) = self.peers.get_mut(key) else { return };
             let link = &mut peer.links[index];
-            let Properties { ended_keys, links_end_alone, .. } = self.rails[link.rail()].properties();
-            if *ended_keys == EndedKeys::StopNew && *links_end_alone && !link.is_failing() {
+            let rail = &self.rails[link.rail()];
+            let Properties { ended_keys, links_end_alone, .. } = rail.properties();
+            let ends_alone = *ended_keys == EndedKeys::StopNew && *links_end_alone;
+            if rail.scope() == of_grant && ends_alone && !link.is_failing() {
                 link.note_why("the link had to end to prove that a revoke is complete".to_owned());
                 self.end_link(key, index);
             }
@@ -224,7 +265,9 @@ impl Machine {
     /// Handles a grant of the peer.
     pub(super) fn on_grant(&mut self, key: PeerKey, offer: GrantOffer) {
         let budgets = self.tuning.budgets;
-        let Some(peer) = self.peer(key) else { return };
+        let Some(peer) = self.peers.get_mut(key) else { return };
+        let rails = &self.rails;
+        let has_link = peer.links.iter().any(|link| rails[link.rail()].scope() == offer.scope);
         let rails = peer.hello.as_ref().map_or(0, |hello| hello.rails.len());
         let ends = |(address, _): &(u64, u64)| address.checked_add(offer.len).is_some();
         let wrong = match () {
@@ -232,6 +275,7 @@ impl Machine {
             () if !offer.keys.iter().flatten().all(ends) => {
                 Some("it announced a grant that ends beyond the last address")
             }
+            () if !has_link => Some("it announced a grant over rails that are not connected"),
             () if peer.granted.get(offer.grant).is_some() => Some("it announced a grant twice"),
             () => None,
         };
@@ -241,7 +285,11 @@ impl Machine {
         if peer.granted.len() >= budgets.grants as usize {
             return self.lose_peer(key, budgets.exceeded_grants(), false);
         }
+        let scope = offer.scope;
         peer.granted.learn(offer);
+        if scope == Scope::Network {
+            self.need_all_links(key);
+        }
         self.report_peer(key, PeerChange::Offered);
     }
 

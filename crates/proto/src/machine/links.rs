@@ -1,6 +1,7 @@
 //! Links: connecting, and failures.
 //!
-//! The side that connected offers links between pairs of rails of the same kind. Each side creates
+//! The side that connected offers links between pairs of rails of the same kind. If there are pairs
+//! within the host, it offers the others when they are needed. Each side creates
 //! its end, connects it to the other's end, and sends `LinkReady`. A side posts once it has
 //! received that frame.
 //!
@@ -15,7 +16,7 @@ use super::{Machine, PeerChange, PeerKey};
 use crate::counter::LinkId;
 use crate::lost::LostReason;
 use crate::outbox::LinkSettings;
-use crate::rail::{LinkKey, Properties, RailError};
+use crate::rail::{LinkKey, Properties, RailError, Scope};
 use crate::route::pairs;
 use crate::wire::{Frame, LinkOffer};
 
@@ -71,7 +72,7 @@ impl Machine {
         let Some(peer) = self.peer(key) else { return };
         let theirs = peer.hello.as_ref().map(|hello| hello.rails.clone()).unwrap_or_default();
         let is_initiator = peer.is_initiator;
-        let chosen = match is_initiator {
+        let mut chosen: Vec<(usize, usize)> = match is_initiator {
             true => pairs_of(&ours, &theirs),
             // The pairing depends on the order of its arguments, so both sides pass the initiator
             // first.
@@ -82,10 +83,25 @@ impl Machine {
             self.lose_peer(key, LostReason::NoCommonRail { theirs, ours }, true);
             return;
         }
-        let settings = chosen.iter().map(|(rail, _)| self.rail_settings(*rail)).collect();
+        // Messages go over the first one that has room.
+        chosen.sort_by_key(|(rail, _)| self.rails[*rail].scope());
+        let settings: Vec<LinkSettings> = chosen.iter().map(|(rail, _)| self.rail_settings(*rail)).collect();
+        let within_host = settings.iter().filter(|link| link.scope == Scope::Host).count();
         let Some(peer) = self.peer(key) else { return };
-        (peer.transfers, peer.links) = (Transfers::new(settings), Links::new(chosen, now));
+        peer.links = Links::new(chosen, now);
+        if within_host > 0 {
+            peer.links.hold_back(within_host..settings.len());
+        }
+        peer.transfers = Transfers::new(settings);
         self.run_link_timers(key);
+    }
+
+    /// Connects the links that are not used as long as those within the host are sufficient.
+    pub(super) fn need_all_links(&mut self, key: PeerKey) {
+        let now = self.now;
+        if self.peer(key).is_some_and(|peer| peer.links.need_all(now)) {
+            self.touch(key);
+        }
     }
 
     fn rail_settings(&self, rail: usize) -> LinkSettings {
@@ -94,7 +110,7 @@ impl Machine {
         let weight = u32::try_from(properties.rate_bps / 1_000_000).unwrap_or(u32::MAX);
         // The rest of the window is left to messages and atomics.
         let window = properties.window.saturating_sub(RESERVED).max(1);
-        LinkSettings { id: NO_LINK, limits: properties.limits, window, weight }
+        LinkSettings { id: NO_LINK, limits: properties.limits, window, weight, scope: properties.scope }
     }
 
     /// Runs the timers of a peer's links.
@@ -186,6 +202,7 @@ impl Machine {
                 if let Some(peer) = self.peer(key) {
                     peer.links[index].not_opened(retry_at);
                 }
+                self.need_all_links(key);
                 // If the peer offered the link, it needs the reason; otherwise only the local user
                 // does.
                 match peer_end {

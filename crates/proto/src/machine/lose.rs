@@ -73,6 +73,7 @@ impl Machine {
         }
         let reason = if why.is_empty() { NO_REASON.to_owned() } else { why };
         self.send(key, Frame::LinkLost { link: id, is_quiet, reason });
+        self.need_all_links(key);
         let Some(peer) = self.peer(key) else { return };
         let frames = peer.transfers.lose(index, failed, now);
         self.send_all(key, frames);

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use super::id_map::IdMap;
 use super::names::Names;
 use super::{OpId, PeerKey};
+use crate::rail::Scope;
 
 /// The maximum number of revocations that one run of the timers handles: a lost peer may have had a
 /// hundred thousand grants.
@@ -39,6 +40,7 @@ pub(super) struct OwnGrants {
 #[derive(Debug)]
 pub(super) struct OwnGrant {
     peer: PeerKey,
+    scope: Scope,
     keys: Keys,
     /// The number of links to which its keys are being bound.
     binding: u32,
@@ -125,14 +127,21 @@ pub(super) struct Wish {
 }
 
 impl OwnGrants {
-    /// Adds a grant to a peer. Returns its id, which no other peer can guess.
+    /// Adds a grant to a peer, over rails of this scope. Returns its id, which no other peer can guess.
     ///
     /// `proof_ns` is the time that a rail needs to prove the end of its key by itself, if there is a
     /// rail that reports the end of keys.
-    pub(super) fn add(&mut self, peer: PeerKey, proof_ns: Option<u64>, names: &mut Names) -> u64 {
+    pub(super) fn add(
+        &mut self,
+        peer: PeerKey,
+        scope: Scope,
+        proof_ns: Option<u64>,
+        names: &mut Names,
+    ) -> u64 {
         let id = names.draw(|id| !self.grants.contains_key(&id));
         let (keys, awaited) = (Keys::Alive, Vec::new());
-        let grant = OwnGrant { peer, keys, binding: 0, proof_ns, awaited, has_told: false, ending: None };
+        let grant =
+            OwnGrant { peer, scope, keys, binding: 0, proof_ns, awaited, has_told: false, ending: None };
         self.grants.insert(id, grant);
         id
     }
@@ -214,6 +223,11 @@ impl OwnGrant {
     /// Returns the peer that may reach it.
     pub(super) fn peer(&self) -> PeerKey {
         self.peer
+    }
+
+    /// Returns the scope of the rails over which the peer may access it.
+    pub(super) fn scope(&self) -> Scope {
+        self.scope
     }
 
     /// Notes that the peer has stopped using the grant. Returns `true` if it was asked to.
@@ -334,12 +348,13 @@ mod tests {
 
     const PEER: PeerKey = PeerKey(3);
     const OP: OpId = OpId(7);
+    const SCOPE: Scope = Scope::Network;
     const DEADLINE: u64 = 100;
 
     /// Returns a grant that is being revoked.
     fn revoked() -> (OwnGrants, u64) {
         let mut grants = OwnGrants::default();
-        let id = grants.add(PEER, None, &mut Names::new([7; 32]));
+        let id = grants.add(PEER, SCOPE, None, &mut Names::new([7; 32]));
         let wish = grants.revoke(id, Some(OP), DEADLINE, 0);
         assert_eq!(wish, Some(Wish { peer: PEER, is_first: true, before: None }));
         (grants, id)
@@ -421,7 +436,7 @@ mod tests {
     #[test]
     fn keys_that_are_being_bound_end_when_they_are_bound() {
         let mut grants = OwnGrants::default();
-        let id = grants.add(PEER, None, &mut Names::new([7; 32]));
+        let id = grants.add(PEER, SCOPE, None, &mut Names::new([7; 32]));
         assert!(grants.get_mut(id).unwrap().begin_binding() && grants.get_mut(id).unwrap().begin_binding());
         assert!(grants.get_mut(id).unwrap().end_binding(), "the peer may be told");
         grants.revoke(id, Some(OP), DEADLINE, 0);
@@ -436,7 +451,7 @@ mod tests {
     fn keys_that_are_never_bound_are_ended_all_the_same() {
         let bound = || {
             let mut grants = OwnGrants::default();
-            let id = grants.add(PEER, None, &mut Names::new([7; 32]));
+            let id = grants.add(PEER, SCOPE, None, &mut Names::new([7; 32]));
             assert!(grants.get_mut(id).unwrap().begin_binding());
             grants.revoke(id, Some(OP), DEADLINE, 0);
             grants.get_mut(id).unwrap().acknowledge();
@@ -463,7 +478,7 @@ mod tests {
     /// Returns a grant over a rail that needs ten units of time for a proof, and reports it.
     fn reported() -> (OwnGrants, u64) {
         let mut grants = OwnGrants::default();
-        let id = grants.add(PEER, Some(10), &mut Names::new([7; 32]));
+        let id = grants.add(PEER, SCOPE, Some(10), &mut Names::new([7; 32]));
         grants.revoke(id, Some(OP), DEADLINE, 0);
         (grants, id)
     }
@@ -502,7 +517,7 @@ mod tests {
     fn a_peer_that_is_lost_or_has_left_is_not_waited_for_for_long() {
         for (is_quiet, from) in [(false, 1 + LOST_WITHIN), (true, 1 + LEFT_WITHIN)] {
             let mut grants = OwnGrants::default();
-            let id = grants.add(PEER, Some(10), &mut Names::new([7; 32]));
+            let id = grants.add(PEER, SCOPE, Some(10), &mut Names::new([7; 32]));
             grants.revoke(id, None, u64::MAX, 0);
             let reach = Reach::Lost { is_quiet };
             assert_eq!(next(&mut grants, id, reach, 1), Next::EndKeys);
@@ -515,7 +530,7 @@ mod tests {
     #[test]
     fn a_peer_that_has_said_that_it_stopped_must_show_it() {
         let mut grants = OwnGrants::default();
-        let id = grants.add(PEER, Some(10), &mut Names::new([7; 32]));
+        let id = grants.add(PEER, SCOPE, Some(10), &mut Names::new([7; 32]));
         grants.revoke(id, None, u64::MAX, 0);
         grants.get_mut(id).unwrap().acknowledge();
         assert_eq!(next(&mut grants, id, Reach::Well, 5), Next::EndKeys);

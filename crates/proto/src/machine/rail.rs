@@ -3,7 +3,7 @@
 use super::PeerKey;
 use super::id_map::IdMap;
 use super::peer::{Link, Phase};
-use crate::rail::{LinkKey, Properties, RailError};
+use crate::rail::{LinkKey, Properties, RailError, Scope};
 
 /// Describes a rail to the machine.
 #[derive(Debug, Clone)]
@@ -59,6 +59,10 @@ impl RailState {
     #[inline]
     pub(super) fn properties(&self) -> &Properties {
         &self.properties
+    }
+
+    pub(super) fn scope(&self) -> Scope {
+        self.properties.scope
     }
 
     /// Returns `true` if a link over it may have one more work request in flight.

@@ -5,10 +5,10 @@ use crate::counter::{IMMEDIATE_PAGES_MAX, Immediate, LinkId};
 use crate::lost::LostReason;
 use crate::machine::{
     Budgets, Content, Control, Event, KeysEnded, LinkEnd, Machine, OpId, Opening, Output, PeerChange,
-    PeerKey, RailInfo,
+    PeerKey, RailInfo, RemoteKeys,
 };
 use crate::plan::Limits;
-use crate::rail::{EndedKeys, LinkKey, Proof, Properties, RailError, Refusal};
+use crate::rail::{EndedKeys, LinkKey, Proof, Properties, RailError, Refusal, Scope};
 use crate::rights::Rights;
 use crate::wire::{Frame, Hello, LinkOffer};
 
@@ -16,6 +16,7 @@ mod bound_keys;
 mod hostile;
 mod liveness;
 mod reported_keys;
+mod scopes;
 
 const MS: u64 = 1_000_000;
 
@@ -40,6 +41,7 @@ pub(super) fn properties() -> Properties {
         native: "tcp".to_owned(),
         name: "test-tcp".to_owned(),
         kind: "test/tcp".to_owned(),
+        scope: Scope::Network,
         is_rdma: false,
         limits: Limits {
             bytes: 1 << 30,
@@ -62,6 +64,11 @@ pub(super) fn properties() -> Properties {
 
 const PEER: PeerKey = PeerKey(0);
 const LINK: LinkKey = LinkKey(7);
+
+/// Returns keys by rail for a grant over the network.
+fn over_network(by_rail: Vec<Option<(u64, u64)>>) -> RemoteKeys {
+    RemoteKeys { scope: Scope::Network, by_rail }
+}
 
 fn machine() -> Machine {
     machine_over(properties())
@@ -285,7 +292,7 @@ fn a_refused_message_is_posted_in_the_next_round_and_not_before() {
 #[test]
 fn memory_is_given_back_once_to_whoever_asked_first() {
     let mut machine = ready();
-    let grant = machine.grant(PEER, 64, Rights::WRITE, vec![Some((0, 1))], 0);
+    let grant = machine.grant(PEER, 64, Rights::WRITE, over_network(vec![Some((0, 1))]), 0);
     machine.revoke(Some(OpId(1)), grant, 10 * MS, 0);
     assert!(machine.poll_control().is_none(), "the peer is given time");
     machine.handle_frame(PEER, Frame::Revoked { grant }, 0);
@@ -307,7 +314,7 @@ fn memory_is_given_back_once_to_whoever_asked_first() {
 #[test]
 fn memory_that_its_user_has_in_his_hand_is_asked_for_again() {
     let mut machine = ready();
-    let grant = machine.grant(PEER, 64, Rights::WRITE, vec![Some((0, 1))], 0);
+    let grant = machine.grant(PEER, 64, Rights::WRITE, over_network(vec![Some((0, 1))]), 0);
     for op in [OpId(1), OpId(2)] {
         machine.revoke(Some(op), grant, 0, 0);
         if op == OpId(1) {

@@ -65,7 +65,8 @@ impl Machine {
         }
         let peer = self.peer(key)?;
         peer.granted.begin_use(grant);
-        let id = peer.transfers.submit(new, peer.links.len(), now);
+        let scope = peer.granted.get(grant)?.scope();
+        let id = peer.transfers.submit(new, scope, peer.links.len(), now);
         self.turns.wake(key);
         self.expect(key);
         self.collect_finished(key);

@@ -9,7 +9,7 @@ mod request;
 mod segments;
 
 pub use error::{RailError, RailStatus};
-pub use properties::{EndedKeys, Proof, Properties};
+pub use properties::{EndedKeys, Proof, Properties, Scope};
 pub use request::{Refusal, WorkRequest};
 pub use segments::{RemoteSegment, RemoteSegments};
 

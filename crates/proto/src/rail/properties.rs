@@ -1,5 +1,7 @@
 //! Properties of a rail.
 
+use serde::{Deserialize, Serialize};
+
 use crate::plan::Limits;
 
 /// Properties of a rail.
@@ -12,6 +14,8 @@ pub struct Properties {
     pub native: String,
     /// The kind. Rails of the same kind can be connected.
     pub kind: String,
+    /// The peers that it reaches.
+    pub scope: Scope,
     /// Whether a card moves the bytes, or at least an RDMA protocol is used. `false` for tcp.
     pub is_rdma: bool,
     /// The limits of one write or read, and whether writes land in the order of posting.
@@ -37,6 +41,20 @@ pub struct Properties {
     /// The rate in bits per second as reported by the card; determines the rail's share. 0 if
     /// unknown: such a rail is used only if no other is.
     pub rate_bps: u64,
+}
+
+/// The peers that a rail reaches.
+///
+/// Two engines that have rails of both scopes in common use those of the [host](Self::Host). The
+/// others are connected when they are needed: for memory that cannot be granted within the host, or
+/// if the links within the host fail. A grant is made over rails of one scope, because atomics of a
+/// processor and of a card do not exclude each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Scope {
+    /// Processes of this host.
+    Host,
+    /// Other hosts, too.
+    Network,
 }
 
 /// The guarantee of a completion.

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use farreach_proto::counter::{CounterId, Counters, LinkId};
 use farreach_proto::outbox::{LinkSettings, Outbox, Posted};
 use farreach_proto::plan::{Limits, Pages, Plan};
+use farreach_proto::rail::Scope;
 use farreach_proto::wire::Frame;
 
 /// SplitMix64: a seed gives the same history on every machine.
@@ -50,7 +51,7 @@ fn link(chance: &mut Chance, index: u64, page_len: usize) -> (Link, LinkSettings
     };
     let (window, weight) = (1 + chance.below(6) as u32, 1 + chance.below(5) as u32);
     let link = Link { id, is_ordered, is_alive: true, sent: VecDeque::new(), landed: Vec::new() };
-    (link, LinkSettings { id, limits, window, weight })
+    (link, LinkSettings { id, limits, window, weight, scope: Scope::Network })
 }
 
 struct World {
@@ -106,7 +107,7 @@ impl World {
             (Pages { indices: from, stride, offset: 0 }, len as u64),
             (Pages { indices: to, stride, offset: 0 }, len as u64),
         );
-        outbox.submit(plan.unwrap(), Some(counter));
+        outbox.submit(plan.unwrap(), Some(counter), Scope::Network);
         Self {
             seed,
             chance,
@@ -272,11 +273,11 @@ fn every_page_arrives_and_is_counted_once_whatever_link_is_lost() {
 fn what_nobody_counts_is_done_only_when_the_receiver_has_stopped_the_lost_link() {
     let link = |id| {
         let limits = Limits { bytes: 8, pieces: 1, targets: 1, pages: 1, is_ordered: false };
-        LinkSettings { id: LinkId(id), limits, window: 1, weight: 1 }
+        LinkSettings { id: LinkId(id), limits, window: 1, weight: 1, scope: Scope::Network }
     };
     let mut outbox = Outbox::new(vec![link(1), link(2)]);
     let pages = || (Pages { indices: vec![0], stride: 8, offset: 0 }, 8);
-    let transfer = outbox.submit(Plan::new(8, pages(), pages()).unwrap(), None);
+    let transfer = outbox.submit(Plan::new(8, pages(), pages()).unwrap(), None, Scope::Network);
     let first = outbox.next_post().unwrap();
     let link = first.link();
     let asked = outbox.lose(link, [first]);
@@ -303,13 +304,13 @@ fn what_nobody_counts_is_done_only_when_the_receiver_has_stopped_the_lost_link()
 #[test]
 fn operations_that_are_done_are_not_kept_without_bound() {
     let limits = Limits { bytes: 64, pieces: 1, targets: 1, pages: 1, is_ordered: true };
-    let link = |id| LinkSettings { id: LinkId(id), limits, window: 2, weight: 1 };
+    let link = |id| LinkSettings { id: LinkId(id), limits, window: 2, weight: 1, scope: Scope::Network };
     let mut outbox = Outbox::new(vec![link(0), link(1)]);
     let counter = Counters::new().open([0]).unwrap();
     let pages = || (Pages { indices: vec![0, 2], stride: 64, offset: 0 }, 256);
     let (mut notifications, mut early) = (0, 0);
     for transfer in 0..10_000 {
-        outbox.submit(Plan::new(64, pages(), pages()).unwrap(), Some(counter));
+        outbox.submit(Plan::new(64, pages(), pages()).unwrap(), Some(counter), Scope::Network);
         while let Some(posted) = outbox.next_post() {
             notifications += usize::from(posted.operation().bytes == 0);
             assert!(outbox.complete(posted).is_empty());

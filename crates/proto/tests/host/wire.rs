@@ -1,6 +1,7 @@
 //! Frames: encoding round trips, and arbitrary bytes do no harm.
 
 use farreach_proto::counter::{Counters, LinkId};
+use farreach_proto::rail::Scope;
 use farreach_proto::wire::{
     BoundKey, Decoder, FRAME_MAX, Frame, GrantOffer, Hello, KEYS_MAX, LinkOffer, PREAMBLE_LEN, VERSION,
     WireError, check_preamble, encode, preamble,
@@ -34,6 +35,7 @@ fn frames() -> Vec<Frame> {
             grant: 3,
             len: 1 << 36,
             rights: 7,
+            scope: Scope::Network,
             keys: vec![Some((u64::MAX, 0x1234)); 16],
         }),
         Frame::Revoke { grant: 3 },

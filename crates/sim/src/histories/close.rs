@@ -82,14 +82,15 @@ impl World {
         self.scenario.settled_within_ns() + (pages * cuts) as u64 * 5 * step
     }
 
-    /// Returns transfers between engines that no rail connects any more.
+    /// Returns transfers between engines that no rail of the grant's scope connects any more.
     fn stranded(&self) -> Vec<u64> {
-        let is_stranded = |connection: usize| {
-            let [from, to] = [0, 1].map(|end| self.connections[connection].ends[end].host);
-            !self.can_reach(from, to)
+        let is_stranded = |transfer: &&Transfer| {
+            let [from, to] = [0, 1].map(|end| self.connections[transfer.connection].ends[end].host);
+            let scope = self.grants[transfer.grant].scope;
+            !self.reaches(from, to, |card| card.properties.scope == scope)
         };
         let honest = self.transfers.iter().filter(|it| self.is_honest(it.connection));
-        honest.filter(|it| is_stranded(it.connection)).map(|it| it.number).collect()
+        honest.filter(is_stranded).map(|it| it.number).collect()
     }
 
     /// Returns `true` if cards are left over which one host reaches another, when it connects to
@@ -120,7 +121,7 @@ impl World {
             let Connection { is_honest, ends } = &self.connections[change.connection];
             *is_honest
                 && self.reaches(ends[change.end].host, ends[1 - change.end].host, |card| {
-                    card.properties.has_atomics
+                    card.properties.has_atomics && card.properties.scope == self.grants[change.grant].scope
                 })
         };
         if let Some(change) = self.changes.iter().find(is_possible) {

@@ -11,7 +11,7 @@
 use farreach_memory::{Lent, Memory, Shared};
 use farreach_proto::counter::{CounterId, LinkId};
 use farreach_proto::wire::{BoundKey, Frame, GrantOffer, Hello, LinkOffer};
-use farreach_rail::LinkKey;
+use farreach_rail::{LinkKey, Scope};
 
 use super::chance::Chance;
 use super::party::Packet;
@@ -347,11 +347,12 @@ impl Liar {
     }
 
     fn alter_grant(&mut self, mut offer: GrantOffer) -> Frame {
-        match self.chance.below(5) {
+        match self.chance.below(6) {
             0 => offer.grant = self.grant(offer.grant),
             1 => offer.len = self.count(offer.len),
             2 => offer.rights = self.chance.below(256) as u8,
             3 => offer.keys.push(None),
+            4 => offer.scope = self.scope(),
             _ => {
                 let (address, key, _) = self.key(true);
                 if let Some(first) = offer.keys.first_mut() {
@@ -360,6 +361,10 @@ impl Liar {
             }
         }
         Frame::Grant(offer)
+    }
+
+    fn scope(&mut self) -> Scope {
+        if self.chance.once_in(2) { Scope::Host } else { Scope::Network }
     }
 
     /// Invents a frame of some kind, with numbers that it has heard.
@@ -387,7 +392,7 @@ impl Liar {
             4 => {
                 let (address, key, len) = self.key(true);
                 let keys = vec![Some((address, key)); 1 + self.chance.index(2)];
-                Frame::Grant(GrantOffer { grant, len, rights: 7, keys })
+                Frame::Grant(GrantOffer { grant, len, rights: 7, scope: self.scope(), keys })
             }
             5 => Frame::Revoke { grant },
             6 => Frame::Revoked { grant },
@@ -440,7 +445,10 @@ impl Liar {
     fn flood(&mut self) -> Frame {
         let number = self.chance.next();
         match self.lying.flood {
-            0 => Frame::Grant(GrantOffer { grant: number, len: 8, rights: 2, keys: vec![None] }),
+            0 => {
+                let (scope, keys) = (self.scope(), vec![None]);
+                Frame::Grant(GrantOffer { grant: number, len: 8, rights: 2, scope, keys })
+            }
             1 => Frame::Counter { counter: CounterId::from_raw(number as u32), names: Vec::new() },
             2 => Frame::Settle { link: self.link(LinkId(0)), counter: CounterId::NONE },
             3 => Frame::Message { sequence: number % 16, bytes: vec![0xF0; 48] },

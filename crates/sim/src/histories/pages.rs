@@ -18,6 +18,10 @@ impl World {
     pub(super) fn grant(&mut self, connection: usize, end: usize, rights: Rights) -> Option<usize> {
         let (now, host) = (self.now, self.connections[connection].ends[end].host);
         let key = self.connections[connection].ends[end].key();
+        // Before the hello of the peer no rail is chosen.
+        if self.hosts[host].grant_scopes(key).is_empty() {
+            return None;
+        }
         let mut slice = self.hosts[host].free.pop()?;
         let layout = match rights.contains(Rights::ATOMIC) {
             true => Layout { page_len: 8, stride: 8, offset: 0, count: 1 + self.chance.index(6) },
@@ -71,6 +75,7 @@ impl World {
             end,
             host,
             id: made.id,
+            scope: made.scope,
             rights,
             len,
             layout,

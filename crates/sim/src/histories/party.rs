@@ -8,7 +8,7 @@ use farreach_proto::error::SendError;
 use farreach_proto::machine::{Machine, PeerKey};
 use farreach_proto::rights::Rights;
 use farreach_proto::wire::Frame;
-use farreach_rail::{Carrier, GrantMade, RailError};
+use farreach_rail::{Carrier, GrantMade, RailError, Scope};
 
 use crate::CardId;
 use crate::answers::{Answer, Answers, PeerView};
@@ -71,6 +71,10 @@ impl Host {
     pub(super) fn carry(&mut self) {
         let (machine, carrier) = self.parts();
         carrier.carry(machine);
+    }
+
+    pub(super) fn grant_scopes(&mut self, key: PeerKey) -> Vec<Scope> {
+        self.parts().0.grant_scopes(key)
     }
 
     pub(super) fn grant(

@@ -205,12 +205,21 @@ fn pick<'a, T>(chance: &mut Chance, choices: &'a [T]) -> &'a T {
 fn hosts(chance: &mut Chance) -> Vec<Vec<SimCard>> {
     let [rc, tcp, efa, isolated] = SimCard::kinds();
     let offered = [rc, SimCard::windows(), tcp, efa, isolated, SimCard::shared()];
-    let kinds: Vec<SimCard> = (0..chance.within(1..=2)).map(|_| pick(chance, &offered).clone()).collect();
+    let mut kinds: Vec<SimCard> = (0..chance.within(1..=2)).map(|_| pick(chance, &offered).clone()).collect();
+    // All hosts have both scopes.
+    let has_both = chance.once_in(8);
+    if has_both {
+        let networks = &offered[..offered.len() - 1];
+        kinds = vec![pick(chance, networks).clone(), SimCard::shared()];
+    }
     let count = *pick(chance, &[2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 4, 4, 5, 6, 8]);
     let cards = |chance: &mut Chance| {
         let more = *pick(chance, &[0, 0, 1, 1, 2]);
         // The first card is of the same kind everywhere, so that all hosts can reach each other.
         let mut cards = vec![personality(chance, kinds[0].clone())];
+        if has_both {
+            cards.push(personality(chance, kinds[1].clone()));
+        }
         for _ in 0..more {
             let kind = pick(chance, &kinds).clone();
             cards.push(personality(chance, kind));

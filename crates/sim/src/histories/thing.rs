@@ -8,7 +8,7 @@ use farreach_proto::counter::CounterId;
 use farreach_proto::error::AtomicError;
 use farreach_proto::machine::{Direction, OpId};
 use farreach_proto::rights::Rights;
-use farreach_rail::{RevokeAnswer, TransferAnswer};
+use farreach_rail::{RevokeAnswer, Scope, TransferAnswer};
 
 use super::content::{Content, Layout};
 use crate::answers::{Answer, CounterView};
@@ -22,6 +22,8 @@ pub(super) struct Grant {
     pub(super) host: usize,
     /// The id in its engine.
     pub(super) id: u64,
+    /// The scope of the cards over which the peer reaches it.
+    pub(super) scope: Scope,
     pub(super) rights: Rights,
     pub(super) len: usize,
     pub(super) layout: Layout,

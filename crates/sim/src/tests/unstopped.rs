@@ -1,8 +1,9 @@
 //! Bytes that may land when they are not expected any more.
 
-use farreach_memory::Exposed;
+use farreach_memory::{Exposed, Memory};
 use farreach_proto::lost::LostReason;
 use farreach_proto::machine::TransferFault;
+use farreach_proto::rights::Rights;
 use farreach_proto::wire::{Frame, Hello};
 use farreach_rail::{RailError, RevokeAnswer};
 
@@ -78,14 +79,16 @@ fn a_peer_never_hears_that_nothing_is_under_way_while_a_dead_card_has_it() {
     assert!(!pair.sides[SECOND].has_said(has_said), "{:?}", pair.sides[SECOND].said);
 }
 
-/// Found by seed 12223: nothing was known of a peer that was lost before its hello.
+/// The rails that two sides have in common are known with the hello.
 #[test]
-fn what_was_granted_to_a_peer_that_never_greeted_comes_back() {
+fn nothing_is_granted_to_a_peer_that_has_not_greeted() {
     let mut pair = Pair::new(&SimCard::tcp());
-    let grant = pair.grant(FIRST, LEN);
-    pair.sides[FIRST].machine.handle_disconnected(PEER, LostReason::Gone, pair.now);
-    let back = pair.revoke(FIRST, grant, 100 * MS);
-    assert!(matches!(back.take(), Some(RevokeAnswer::Back(_))));
+    let it = &mut pair.sides[FIRST];
+    let memory = Memory::allocate(LEN).unwrap().expose();
+    let granted = it.carrier.grant(&mut it.machine, PEER, memory, Rights::WRITE, pair.now);
+    let (error, memory) = granted.unwrap_err();
+    assert!(error.to_string().contains("not connected yet"), "{error}");
+    assert!(memory.is_some_and(|memory| memory.try_into_slice().is_ok()));
 }
 
 /// A peer that does not answer has its key ended at the deadline, and the rail is reset: its

@@ -3,7 +3,7 @@
 use farreach_fabric::{Capabilities, Domain, Endpoint, Hints, Info, MrMode, Profile, Protocol, RemoteParts};
 use farreach_proto::counter::IMMEDIATE_PAGES_MAX;
 use farreach_proto::plan::Limits;
-use farreach_rail::{EndedKeys, Proof, Properties};
+use farreach_rail::{EndedKeys, Proof, Properties, Scope};
 
 use super::FabricSettings;
 use super::settings::OWN_DATAGRAMS;
@@ -28,6 +28,7 @@ pub(super) fn properties(domain: &Domain, endpoint: &Endpoint, settings: &Fabric
         name: name(info, settings),
         native: endpoint.address().to_string(),
         kind: kind(info),
+        scope: Scope::Network,
         is_rdma: is_rdma(info),
         limits: limits(info),
         window: depth(info, settings) as u32,

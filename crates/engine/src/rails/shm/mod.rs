@@ -27,7 +27,7 @@ use farreach_memory::{Buffers, Exposed, Memory, process_epoch};
 use farreach_proto::counter::IMMEDIATE_PAGES_MAX;
 use farreach_rail::{
     EndedKeys, Event, Key, KeyId, Limits, LinkKey, PeerKey, Proof, Properties, Rail, RailError, Refusal,
-    RemoteSegment, WorkRequest,
+    RemoteSegment, Scope, WorkRequest,
 };
 use farreach_shm::{GRANTS_MAX, Link, Listener, MESSAGE_MAX, PostError, Request, Target};
 use rustix::event::epoll;
@@ -698,6 +698,7 @@ fn properties(window: u32, message_max: usize) -> Result<Properties, RailError> 
         name: "shm".to_owned(),
         native: format!("uid {user}"),
         kind: format!("shm/{}/{user}/{namespace}", boot_id.trim()),
+        scope: Scope::Host,
         is_rdma: false,
         limits: Limits {
             bytes: BYTES_MAX,

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use farreach_proto::counter::IMMEDIATE_PAGES_MAX;
 use farreach_proto::plan::Limits;
-use farreach_rail::{EndedKeys, PeerKey, Proof, Properties, Rail, RailError};
+use farreach_rail::{EndedKeys, PeerKey, Proof, Properties, Rail, RailError, Scope};
 use farreach_verbs::attributes::{AtomicCapability, DeviceAttributes, DeviceCapabilities};
 use farreach_verbs::context::Context;
 use farreach_verbs::mr::AccessFlags;
@@ -100,6 +100,7 @@ fn properties(
         name: rail.name().to_owned(),
         native: rail.gid(),
         kind: format!("reliable connection, {}", rail.gid.entry.gid_type),
+        scope: Scope::Network,
         is_rdma: true,
         limits: Limits {
             bytes: port.max_message_bytes.into(),

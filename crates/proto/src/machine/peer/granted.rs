@@ -3,6 +3,7 @@
 use super::link::Link;
 use crate::counter::LinkId;
 use crate::machine::peer_map::{HashKeys, PeerMap};
+use crate::rail::Scope;
 use crate::rights::Rights;
 use crate::wire::{BoundKey, GrantOffer};
 
@@ -17,6 +18,8 @@ pub(crate) struct GrantedTable {
 pub(crate) struct Granted {
     len: u64,
     rights: Rights,
+    /// The scope of the rails over which it can be accessed.
+    scope: Scope,
     /// Its address and key, by rail of the peer.
     keys: Vec<Option<(u64, u64)>>,
     /// Its address and key over one link each, by index, with the id of the link that it is bound to.
@@ -34,6 +37,10 @@ impl Granted {
 
     pub(crate) fn rights(&self) -> Rights {
         self.rights
+    }
+
+    pub(crate) fn scope(&self) -> Scope {
+        self.scope
     }
 
     pub(crate) fn is_revoked(&self) -> bool {
@@ -68,6 +75,7 @@ impl GrantedTable {
         let granted = Granted {
             len: offer.len,
             rights,
+            scope: offer.scope,
             keys: offer.keys,
             bound: Vec::new(),
             is_revoked: false,
@@ -152,7 +160,8 @@ mod tests {
     fn granted() -> GrantedTable {
         let mut table = GrantedTable::new(HashKeys::new(3, 5));
         let rights = Rights::WRITE.bits();
-        table.learn(GrantOffer { grant: 7, len: 64, rights, keys: vec![None, Some((4096, 11))] });
+        let keys = vec![None, Some((4096, 11))];
+        table.learn(GrantOffer { grant: 7, len: 64, rights, scope: Scope::Network, keys });
         table
     }
 

@@ -270,6 +270,20 @@ impl Link {
         !self.is_lost_there && self.id != NO_LINK
     }
 
+    /// Lets one that is down wait until [`end_wait`](Self::end_wait).
+    pub(crate) fn wait(&mut self) {
+        if self.is_down() {
+            self.phase = Phase::Down { retry_at: NEVER };
+        }
+    }
+
+    /// Lets one that is down be connected now.
+    pub(crate) fn end_wait(&mut self, now: u64) {
+        if self.is_down() {
+            self.phase = Phase::Down { retry_at: now };
+        }
+    }
+
     /// Begins the creation of this side's end, with this id.
     pub(crate) fn open(&mut self, id: LinkId) {
         (self.id, self.phase) = (id, Phase::Opening);

@@ -13,6 +13,8 @@ pub(crate) struct Links {
     /// Replaced links on which the peer may still have operations in flight. The peer reports the
     /// loss of each.
     past: Vec<PastLink>,
+    /// Links that are not connected before they are needed.
+    held_back: Vec<usize>,
     next_id: u64,
     /// The id that follows the last one that the peer has chosen.
     next_id_there: u64,
@@ -34,6 +36,19 @@ impl Links {
     pub(crate) fn new(pairs: impl IntoIterator<Item = (usize, usize)>, now: u64) -> Self {
         let present = pairs.into_iter().map(|pair| Link::new(pair, now)).collect();
         Self { present, ..Self::default() }
+    }
+
+    /// Lets links wait until they are [needed](Self::need_all).
+    pub(crate) fn hold_back(&mut self, indices: impl IntoIterator<Item = usize>) {
+        self.held_back = indices.into_iter().collect();
+        self.held_back.iter().for_each(|index| self.present[*index].wait());
+    }
+
+    /// Lets links that were held back be connected. Returns `false` if there are none.
+    pub(crate) fn need_all(&mut self, now: u64) -> bool {
+        let held_back = std::mem::take(&mut self.held_back);
+        held_back.iter().for_each(|index| self.present[*index].end_wait(now));
+        !held_back.is_empty()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -136,7 +151,9 @@ impl Links {
 
     /// Returns the bytes of memory that are held.
     pub(crate) fn memory(&self) -> usize {
-        self.present.capacity() * size_of::<Link>() + self.past.capacity() * size_of::<PastLink>()
+        self.present.capacity() * size_of::<Link>()
+            + self.past.capacity() * size_of::<PastLink>()
+            + self.held_back.capacity() * size_of::<usize>()
     }
 }
 

@@ -65,6 +65,8 @@ pub(crate) struct Peer {
     pub(crate) told_to_look_at: Option<u64>,
     /// Whether it is queued for posting messages or atomics.
     pub(crate) is_pending_sender: bool,
+    /// Whether the reason was reported for which memory is not granted within the host.
+    pub(crate) has_told_scope: bool,
     /// Whether a dead rail may still access the peer's memory.
     pub(crate) has_unstopped: bool,
     /// Whether this side has closed the peer.
@@ -103,6 +105,7 @@ impl Peer {
             due_at: NEVER,
             told_to_look_at: None,
             is_pending_sender: false,
+            has_told_scope: false,
             has_unstopped: false,
             is_left: false,
             lost: None,

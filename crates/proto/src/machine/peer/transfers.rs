@@ -4,6 +4,7 @@ use super::transfer::Transfer;
 use crate::counter::{CounterId, LinkId};
 use crate::machine::{NewTransfer, OpId, TransferFault};
 use crate::outbox::{LinkSettings, Outbox, Posted, TransferId};
+use crate::rail::Scope;
 use crate::sequence::Sequence;
 use crate::wire::Frame;
 
@@ -36,9 +37,10 @@ impl Transfers {
         Self { outbox, transfers: Sequence::new(), unanswered_since: None }
     }
 
-    /// Begins a transfer that was checked.
-    pub(crate) fn submit(&mut self, new: NewTransfer, links: usize, now: u64) -> TransferId {
-        let transfer = Transfer::begin(new, links, now, |plan, counter| self.outbox.submit(plan, counter));
+    /// Begins a transfer that was checked, over links of this scope.
+    pub(crate) fn submit(&mut self, new: NewTransfer, scope: Scope, links: usize, now: u64) -> TransferId {
+        let submit = |plan, counter| self.outbox.submit(plan, counter, scope);
+        let transfer = Transfer::begin(new, links, now, submit);
         let id = transfer.id();
         self.transfers.put(id.index(), transfer);
         id
@@ -200,8 +202,8 @@ mod tests {
     /// Returns a table with one ready link, which takes a page at a time.
     fn ready() -> Transfers {
         let limits = Limits { bytes: 64, pieces: 1, targets: 1, pages: 1, is_ordered: false };
-        let mut transfers =
-            Transfers::new(vec![LinkSettings { id: LinkId(0), limits, window: 8, weight: 1 }]);
+        let link = LinkSettings { id: LinkId(0), limits, window: 8, weight: 1, scope: Scope::Network };
+        let mut transfers = Transfers::new(vec![link]);
         assert!(transfers.next_post().is_none());
         transfers.restore(0, LinkId(1));
         transfers
@@ -220,7 +222,7 @@ mod tests {
             len,
             counter: Some(CounterId::from_raw(COUNTER)),
         };
-        transfers.submit(new, 1, 0)
+        transfers.submit(new, Scope::Network, 1, 0)
     }
 
     fn end_of(

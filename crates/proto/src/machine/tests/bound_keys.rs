@@ -37,7 +37,7 @@ fn binds(machine: &mut Machine) -> Vec<u64> {
 #[test]
 fn a_key_is_told_when_it_is_bound() {
     let (mut machine, _, link) = bound();
-    let grant = machine.grant(PEER, 64, Rights::all(), vec![None], 0);
+    let grant = machine.grant(PEER, 64, Rights::all(), over_network(vec![None]), 0);
     assert_eq!(binds(&mut machine), [grant]);
     assert!(matches!(&step(&mut machine)[..], [Frame::Grant(_)]), "its key follows");
     machine.handle_key_bound(0, LINK, grant, Ok((4096, 7)));
@@ -50,7 +50,7 @@ fn a_key_is_told_when_it_is_bound() {
 fn a_link_that_comes_later_gets_the_keys_of_all_grants() {
     let (mut machine, end, _) = answered_over(windows());
     let mut grants: Vec<u64> =
-        (0..3).map(|_| machine.grant(PEER, 64, Rights::all(), vec![None], 0)).collect();
+        (0..3).map(|_| machine.grant(PEER, 64, Rights::all(), over_network(vec![None]), 0)).collect();
     machine.revoke(None, grants.pop().unwrap(), u64::MAX, 0);
     assert!(binds(&mut machine).is_empty(), "there is no link");
     machine.handle_connected(end, Ok(()));
@@ -61,7 +61,7 @@ fn a_link_that_comes_later_gets_the_keys_of_all_grants() {
 #[test]
 fn a_link_whose_keys_cannot_be_bound_fails() {
     let (mut machine, ..) = bound();
-    let grant = machine.grant(PEER, 64, Rights::all(), vec![None], 0);
+    let grant = machine.grant(PEER, 64, Rights::all(), over_network(vec![None]), 0);
     binds(&mut machine);
     machine.handle_key_bound(0, LINK, grant, Err(RailError::new("bind", "no room", "none")));
     let control = machine.poll_control();
@@ -72,7 +72,7 @@ fn a_link_whose_keys_cannot_be_bound_fails() {
 fn a_grant_that_is_revoked_meanwhile_costs_no_link() {
     for bound_at_last in [true, false] {
         let (mut machine, ..) = bound();
-        let grant = machine.grant(PEER, 64, Rights::all(), vec![None], 0);
+        let grant = machine.grant(PEER, 64, Rights::all(), over_network(vec![None]), 0);
         binds(&mut machine);
         machine.revoke(Some(OpId(1)), grant, 100, 0);
         machine.handle_frame(PEER, Frame::Revoked { grant }, 0);
@@ -109,7 +109,11 @@ fn posted_key(machine: &mut Machine) -> Option<u64> {
 fn nothing_is_posted_before_the_key_of_its_link_is_known() {
     let (mut machine, _, link) = bound();
     let keys = vec![Some((0, 77))];
-    machine.handle_frame(PEER, Frame::Grant(GrantOffer { grant: 3, len: 64, rights: 7, keys }), 0);
+    machine.handle_frame(
+        PEER,
+        Frame::Grant(GrantOffer { grant: 3, len: 64, rights: 7, scope: Scope::Network, keys }),
+        0,
+    );
     machine.submit(transfer(), 0).expect("it is begun");
     assert_eq!(posted_key(&mut machine), None, "the key of the rail is good for nothing");
     let key = BoundKey { grant: 3, address: 4096, key: 7 };
@@ -123,7 +127,7 @@ fn nothing_is_posted_before_the_key_of_its_link_is_known() {
 #[test]
 fn a_key_that_ends_beyond_the_last_address_is_a_violation() {
     let (mut machine, _, link) = bound();
-    let offer = GrantOffer { grant: 3, len: 64, rights: 7, keys: vec![None] };
+    let offer = GrantOffer { grant: 3, len: 64, rights: 7, scope: Scope::Network, keys: vec![None] };
     machine.handle_frame(PEER, Frame::Grant(offer), 0);
     let keys = vec![BoundKey { grant: 3, address: u64::MAX - 63, key: 7 }];
     machine.handle_frame(PEER, Frame::Keys { link, keys }, 0);

@@ -44,7 +44,7 @@ fn assert_violation(frame: Frame) {
 }
 
 pub(super) fn grant(id: u64) -> GrantOffer {
-    GrantOffer { grant: id, len: 64, rights: 7, keys: vec![Some((4096, 1))] }
+    GrantOffer { grant: id, len: 64, rights: 7, scope: Scope::Network, keys: vec![Some((4096, 1))] }
 }
 
 /// Begins a transfer of one page to a grant of the peer.
@@ -95,6 +95,7 @@ fn a_peer_has_a_budget_of_counters() {
 #[test]
 fn a_grant_that_cannot_be_is_a_violation() {
     assert_violation(Frame::Grant(GrantOffer { keys: vec![None, None], ..grant(1) }));
+    assert_violation(Frame::Grant(GrantOffer { scope: Scope::Host, ..grant(1) }));
     assert_violation(Frame::Grant(GrantOffer { keys: vec![Some((u64::MAX - 62, 1))], ..grant(1) }));
     let mut machine = ready();
     let last = GrantOffer { keys: vec![Some((u64::MAX - 64, 1))], ..grant(1) };
@@ -144,7 +145,7 @@ fn an_honest_user_hears_of_the_budgets_of_the_peer() {
     let keys = || vec![Some((4096, 1))];
     for _ in 0..4 {
         machine.may_grant(PEER).unwrap();
-        machine.grant(PEER, 64, Rights::WRITE, keys(), 0);
+        machine.grant(PEER, 64, Rights::WRITE, over_network(keys()), 0);
         assert!(machine.open_counter(PEER, 0).is_some());
     }
     let refused = machine.may_grant(PEER).unwrap_err();
@@ -283,8 +284,9 @@ fn a_mark_is_good_for_its_own_link_only() {
 #[test]
 fn ids_and_marks_cannot_be_guessed_from_others() {
     let mut machine = ready();
-    let ids: Vec<u64> =
-        (0..64).map(|_| machine.grant(PEER, 64, Rights::WRITE, vec![Some((0, 1))], 0)).collect();
+    let ids: Vec<u64> = (0..64)
+        .map(|_| machine.grant(PEER, 64, Rights::WRITE, over_network(vec![Some((0, 1))]), 0))
+        .collect();
     let distance = |pair: &[u64]| pair[0].abs_diff(pair[1]);
     assert!(ids.windows(2).all(|pair| distance(pair) > 1 << 32), "{ids:?}");
     assert!(ids.iter().any(|id| *id > u64::MAX / 2) && ids.iter().any(|id| *id < u64::MAX / 2));

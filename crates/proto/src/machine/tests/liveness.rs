@@ -69,7 +69,7 @@ fn every_kind_of_wait_ends_with_a_silent_peer() {
             machine.leave(PEER, now);
         }),
         ("revoke", |machine, now| {
-            let id = machine.grant(PEER, 64, Rights::WRITE, vec![Some((0, 1))], now);
+            let id = machine.grant(PEER, 64, Rights::WRITE, over_network(vec![Some((0, 1))]), now);
             machine.revoke(Some(OpId(2)), id, u64::MAX, now);
         }),
         ("transfer", |machine, now| {

@@ -17,7 +17,7 @@ fn revoked() -> (Machine, u64) {
     let (mut machine, end, link) = answered_over(shared());
     machine.handle_connected(end, Ok(()));
     machine.handle_frame(PEER, Frame::LinkReady { link, mark: 9, needs_names: false, binds_keys: true }, 0);
-    let grant = machine.grant(PEER, 1 << 20, Rights::all(), vec![None], 0);
+    let grant = machine.grant(PEER, 1 << 20, Rights::all(), over_network(vec![None]), 0);
     assert!(matches!(machine.poll_control(), Some(Control::BindKey { .. })));
     machine.handle_key_bound(0, LINK, grant, Ok((0, 7)));
     machine.revoke(Some(OpId(1)), grant, 100 * MS, 0);
