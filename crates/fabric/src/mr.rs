@@ -1,11 +1,12 @@
 //! Memory regions: memory that operations may use, and memory that peers may access.
 
 use std::fmt;
+use std::ptr::NonNull;
 
 use bitflags::bitflags;
 use farreach_fabric_sys as sys;
 use farreach_memory::{
-    AllocateError, AttachReason, Exposed, Memory, MemoryOptions, Registration, Release, Slice,
+    AllocateError, AttachError, Exposed, Memory, MemoryOptions, Registration, Release, Slice,
 };
 
 use crate::handle::Handle;
@@ -111,6 +112,11 @@ impl Release for MemoryRegion {
     fn release(self: Box<Self>) -> bool {
         self.close().is_ok()
     }
+
+    unsafe fn renew(&self, start: NonNull<u8>, len: usize) -> Result<Registration, String> {
+        // SAFETY: the caller guarantees that the range stays mapped.
+        unsafe { self.domain().attachable(start, len) }.map_err(|error| error.to_string())
+    }
 }
 
 impl Domain {
@@ -125,25 +131,32 @@ impl Domain {
         if !self.needs_local_keys() || memory.local_key(self.id()).is_some() {
             return Ok(());
         }
-        let access = sys::FI_SEND | sys::FI_RECV | sys::FI_READ | sys::FI_WRITE;
         // SAFETY: the pages stay mapped until the registration is ended, for good if that fails: it
-        // is attached to them below. `access` is local, so the provider writes only where an
-        // operation of this process names a buffer, and an operation owns its buffers.
-        let mr = unsafe { MemoryRegion::register(self, memory.start().as_ptr(), memory.len(), access) }?;
-        let registration = Registration::new(self.id(), mr.descriptor(), Box::new(mr));
-        // SAFETY: the region was registered above for all pages of this memory and for local
-        // access. The registration owns it, so its descriptor is valid as long as the registration
-        // exists.
-        match unsafe { memory.attach(registration) } {
-            Ok(()) => Ok(()),
-            // Another thread was faster. This registration is ended by its drop: no operation used
-            // it.
-            Err(error) if error.reason == AttachReason::AlreadyRegistered => Ok(()),
-            Err(error) => Err(Error::Memory {
-                what: error.reason.to_string(),
+        // is attached to them.
+        let register = || unsafe { self.attachable(memory.start(), memory.len()) };
+        // SAFETY: the region is registered for all pages of this memory and for local access. The
+        // registration owns it, so its descriptor is valid as long as the registration exists.
+        unsafe { memory.attach(self.id(), register) }.map_err(|error| match error {
+            AttachError::Register(error) => error,
+            error => Error::Memory {
+                what: error.to_string(),
                 fix: "use fewer domains, or another allocation for some of them".to_owned(),
-            }),
-        }
+            },
+        })
+    }
+
+    /// Registers a range for local access.
+    ///
+    /// # Safety
+    ///
+    /// The range stays mapped until the registration is released.
+    unsafe fn attachable(&self, start: NonNull<u8>, len: usize) -> Result<Registration, Error> {
+        let access = sys::FI_SEND | sys::FI_RECV | sys::FI_READ | sys::FI_WRITE;
+        // SAFETY: the caller guarantees that the range stays mapped. `access` is local, so the
+        // provider writes only where an operation of this process names a buffer, and an operation
+        // owns its buffers.
+        let mr = unsafe { MemoryRegion::register(self, start.as_ptr(), len, access) }?;
+        Ok(Registration::new(mr.descriptor(), Box::new(mr)))
     }
 
     /// Allocates memory and registers it.

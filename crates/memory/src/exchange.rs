@@ -29,6 +29,10 @@ pub const EXCHANGE_STEP: usize = 2 << 20;
 /// a process has mapped the old pages. A write that is in the middle of its copy continues there.
 ///
 /// What the owner writes to the memory during the exchange may be lost.
+///
+/// Devices that have registered the allocation register it once more, with the new pages. The old
+/// registration, and with it the old pages, stays until the allocation ends: operations in flight on
+/// other parts of the allocation may use it.
 #[derive(Debug)]
 #[must_use = "dropping an exchange leaks the memory"]
 pub struct Exchange {
@@ -38,6 +42,8 @@ pub struct Exchange {
     /// A multiple of the page size.
     len: usize,
     done: usize,
+    /// Whether devices have registered the new pages.
+    is_registered: bool,
     file: Arc<MemFile>,
     /// The parts of the address range that are locked (`mlock`).
     locked: Vec<Range<usize>>,
@@ -55,7 +61,7 @@ impl Exchange {
             Ok((memory, start, len, file)) => {
                 let address = memory.start().as_ptr().addr() + start;
                 let locked = locked_parts(address, len);
-                Ok(Self { guards, memory, start, len, done: 0, file, locked })
+                Ok(Self { guards, memory, start, len, done: 0, is_registered: false, file, locked })
             }
             Err(error) => Err((error, guards)),
         }
@@ -66,13 +72,22 @@ impl Exchange {
         self.len - self.done
     }
 
-    /// Exchanges the next pages, at most [`EXCHANGE_STEP`] bytes. After an error, the memory is as
-    /// it was, and the step can be repeated.
+    /// Exchanges the next pages, at most [`EXCHANGE_STEP`] bytes. The last step lets devices register
+    /// the new pages. After an error, the memory is as it was, and the step can be repeated.
     pub fn step(&mut self) -> Result<(), ExchangeError> {
-        let len = self.left().min(EXCHANGE_STEP);
-        if len == 0 {
-            return Ok(());
+        if self.left() > 0 {
+            self.exchange_next()?;
         }
+        if self.left() == 0 && !self.is_registered {
+            let renewed = self.memory.renew_registrations();
+            renewed.map_err(|cause| ExchangeError::Register { cause })?;
+            self.is_registered = true;
+        }
+        Ok(())
+    }
+
+    fn exchange_next(&mut self) -> Result<(), ExchangeError> {
+        let len = self.left().min(EXCHANGE_STEP);
         let at = self.start + self.done;
         let mapped = mapped(&self.memory)?;
         let files = mapped.files.as_ref().ok_or(ExchangeError::NoFile)?;
@@ -108,9 +123,9 @@ impl Exchange {
         Ok(())
     }
 
-    /// Ends the keys if all pages are exchanged. Returns `self` otherwise.
+    /// Ends the keys if all steps are done. Returns `self` otherwise.
     pub fn finish(mut self) -> Result<(), Self> {
-        if self.left() > 0 {
+        if self.left() > 0 || !self.is_registered {
             return Err(self);
         }
         for guard in self.guards.drain(..) {
@@ -146,9 +161,6 @@ fn prepare(guards: &[KeyGuard]) -> Result<(Memory, usize, usize, Arc<MemFile>), 
     let files = pages.files.as_ref().ok_or(ExchangeError::NoFile)?;
     if len == 0 || !is_whole_pages(start, len, memory.len(), pages.page) {
         return Err(ExchangeError::NoFile);
-    }
-    if memory.is_registered() {
-        return Err(ExchangeError::Registered);
     }
     // The last page belongs to the range also where it exceeds the allocation's length.
     let len = len.next_multiple_of(pages.page);
@@ -291,9 +303,12 @@ pub enum ExchangeError {
     /// The memory has keys besides those that are to be ended.
     #[error("the memory has other keys")]
     OtherKeys,
-    /// A device has registered the old pages.
-    #[error("the memory is registered with a device, which would go on using the old pages")]
-    Registered,
+    /// A device that has registered the old pages could not register the new ones.
+    #[error("a device could not register the new pages: {cause}")]
+    Register {
+        /// The device's reason.
+        cause: String,
+    },
     /// Another exchange of the same allocation has not ended.
     #[error("other pages of the allocation are being exchanged")]
     Busy,
@@ -317,7 +332,7 @@ impl ExchangeError {
         match self {
             Self::NoFile => "end the key: there is nothing to exchange",
             Self::OtherKeys => "end the other keys of the memory first",
-            Self::Registered => "end the peer, or wait for it",
+            Self::Register { .. } => "raise the limit of locked memory (`ulimit -l`)",
             Self::Busy => "finish the other exchange first",
             Self::Call { .. } => "free memory, and raise `ulimit -n` and vm.max_map_count",
         }
@@ -471,28 +486,62 @@ mod tests {
     }
 
     #[test]
-    fn other_keys_and_registrations_refuse_it() {
-        struct Guard;
-        impl Release for Guard {
-            fn release(self: Box<Self>) -> bool {
-                true
-            }
-        }
+    fn other_keys_refuse_it() {
         let exposed = Memory::allocate(4096).unwrap().expose();
         let (one, other) = (exposed.guard_key(), exposed.guard_key());
         let (error, mut guards) = begin(vec![one]).unwrap_err();
         assert!(matches!(error, ExchangeError::OtherKeys) && !error.fix().is_empty());
         guards.push(other);
-        let registration = Registration::new(DomainId::unique(), 1, Box::new(Guard));
-        // SAFETY: no device knows the key.
-        unsafe { exposed.memory().attach(registration) }.unwrap();
-        let (error, guards) = begin(guards).unwrap_err();
-        assert!(matches!(error, ExchangeError::Registered));
         for guard in guards {
             // SAFETY: no key was made.
             unsafe { guard.end() };
         }
         assert!(matches!(begin(Vec::new()), Err((ExchangeError::OtherKeys, _))));
+    }
+
+    /// A registration whose key counts how often it was renewed. Its first renewal fails.
+    struct Counted(Arc<AtomicU8>, u64);
+
+    impl Release for Counted {
+        fn release(self: Box<Self>) -> bool {
+            true
+        }
+
+        unsafe fn renew(&self, _: NonNull<u8>, len: usize) -> Result<Registration, String> {
+            assert_eq!(len, 3 * EXCHANGE_STEP, "the whole allocation");
+            match self.0.fetch_add(1, Ordering::Relaxed) {
+                0 => Err("no memory may be locked".to_owned()),
+                _ => Ok(Registration::new(self.1 + 1, Box::new(Self(Arc::clone(&self.0), self.1 + 1)))),
+            }
+        }
+    }
+
+    #[test]
+    fn memory_comes_back_when_devices_have_registered_the_new_pages() {
+        let mut slice = Memory::allocate(3 * EXCHANGE_STEP).unwrap();
+        let (memory, domain) = (slice.memory().clone(), DomainId::unique());
+        let registration = || Ok::<_, ()>(Registration::new(1, Box::new(Counted(Arc::default(), 1))));
+        // SAFETY: no device knows the key.
+        unsafe { memory.attach(domain, registration) }.unwrap();
+        let mut rest = slice.split_off(2 * EXCHANGE_STEP);
+        rest.fill(7);
+        slice.fill(5);
+        let exposed = slice.expose();
+        let mut exchange = begin(vec![exposed.guard_key()]).unwrap();
+        exchange.step().unwrap();
+        assert_eq!(memory.local_key(domain), Some(1), "not all pages are exchanged");
+        let error = exchange.step().unwrap_err();
+        assert!(matches!(error, ExchangeError::Register { .. }) && !error.fix().is_empty(), "{error}");
+        assert_eq!(exchange.left(), 0);
+        let mut exchange = exchange.finish().unwrap_err();
+        assert_eq!(exposed.keys(), 1);
+        exchange.step().unwrap();
+        assert_eq!(memory.local_key(domain), Some(2));
+        exchange.step().unwrap();
+        assert_eq!(memory.local_key(domain), Some(2), "once");
+        exchange.finish().unwrap();
+        let slice = exposed.try_into_slice().unwrap();
+        assert!(slice.iter().all(|byte| *byte == 5) && rest.iter().all(|byte| *byte == 7));
     }
 
     #[test]

@@ -85,6 +85,6 @@ pub use lent::Lent;
 pub use mem_file::FileAccess;
 pub use memory::{Memory, leaked_bytes};
 pub use options::MemoryOptions;
-pub use registration::{AttachError, AttachReason, DomainId, Registration, Release};
+pub use registration::{AttachError, DomainId, Registration, Release};
 pub use shared::Shared;
 pub use slice::Slice;

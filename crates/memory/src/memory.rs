@@ -99,11 +99,6 @@ impl Memory {
         &self.0.allocation
     }
 
-    /// Returns `true` if a domain has registered these pages.
-    pub fn is_registered(&self) -> bool {
-        !self.0.registrations.is_empty()
-    }
-
     /// Returns the address of the first byte. Accessing memory through it is as unsafe as through
     /// any raw pointer: the slices own the right to the bytes.
     #[inline]
@@ -134,15 +129,26 @@ impl Memory {
         self.0.registrations.local_key(domain)
     }
 
-    /// Attaches a registration to the pages. It is meant for libraries that register memory, not
-    /// for their users.
+    /// Registers the pages in a domain, unless they are, and attaches the registration to them. It is
+    /// meant for libraries that register memory, not for their users.
     ///
     /// # Safety
     ///
-    /// `registration` covers all of these pages in its domain, its key is valid until it is
-    /// dropped, and it permits no remote access.
-    pub unsafe fn attach(&self, registration: Registration) -> Result<(), AttachError> {
-        self.0.registrations.attach(registration)
+    /// `register` registers all of these pages in the domain, at this moment. The key is valid until
+    /// the registration is released, and permits no remote access. The same holds for a registration
+    /// that [`Release::renew`](crate::Release::renew) returns.
+    pub unsafe fn attach<E>(
+        &self,
+        domain: DomainId,
+        register: impl FnOnce() -> Result<Registration, E>,
+    ) -> Result<(), AttachError<E>> {
+        self.0.registrations.attach(domain, register)
+    }
+
+    /// Registers the pages anew in all domains, after others were mapped at some of the addresses.
+    pub(crate) fn renew_registrations(&self) -> Result<(), String> {
+        // SAFETY: this is the range of the allocation.
+        unsafe { self.0.registrations.renew_all(self.start(), self.len()) }
     }
 }
 
@@ -161,6 +167,14 @@ mod tests {
             self.is_told.fetch_add(1, Ordering::Relaxed);
             self.is_ended
         }
+
+        unsafe fn renew(&self, _: NonNull<u8>, _: usize) -> Result<Registration, String> {
+            Err("nothing is exchanged here".to_owned())
+        }
+    }
+
+    fn registration(guard: Guard) -> Result<Registration, ()> {
+        Ok(Registration::new(5, Box::new(guard)))
     }
 
     #[test]
@@ -168,8 +182,8 @@ mod tests {
         let slice = Memory::allocate(8).unwrap();
         let (memory, domain, is_told) = (slice.memory().clone(), DomainId::unique(), Arc::default());
         // SAFETY: no device knows the key, so nothing uses it.
-        unsafe { memory.attach(Registration::new(domain, 5, Box::new(Guard { is_ended: true, is_told }))) }
-            .unwrap();
+        let attached = unsafe { memory.attach(domain, || registration(Guard { is_ended: true, is_told })) };
+        attached.unwrap();
         assert!(memory.notes().is_empty());
         let lent = slice.lend();
         assert!(lent.local_key(domain) == Some(5) && !lent.is_empty());
@@ -215,7 +229,7 @@ mod tests {
             let guard = Guard { is_ended, is_told: Arc::clone(&is_told) };
             let domain = DomainId::unique();
             // SAFETY: no device knows the key, so nothing uses it.
-            unsafe { slice.memory().attach(Registration::new(domain, 5, Box::new(guard))) }.unwrap();
+            unsafe { slice.memory().attach(domain, || registration(guard)) }.unwrap();
             assert_eq!(slice.local_key(domain), Some(5));
 
             let rest = slice.split_off(4096);

@@ -1,6 +1,9 @@
 //! Memory accesses of simulated cards.
 
-use farreach_memory::{AttachReason, Buffers, DomainId, Memory, Registration, Release};
+use std::convert::Infallible;
+use std::ptr::NonNull;
+
+use farreach_memory::{AttachError, Buffers, DomainId, Memory, Registration, Release};
 
 /// The registration of a simulated card.
 struct Forgotten;
@@ -10,19 +13,19 @@ impl Release for Forgotten {
     fn release(self: Box<Self>) -> bool {
         true
     }
+
+    #[expect(unsafe_code, reason = "the trait demands it; a simulated card finds pages by address")]
+    unsafe fn renew(&self, _: NonNull<u8>, _: usize) -> Result<Registration, String> {
+        Ok(Registration::new(0, Box::new(Self)))
+    }
 }
 
 /// Registers memory with a card. A second call for the same memory does nothing.
 #[expect(unsafe_code, reason = "a provider guarantees the properties of what it attaches")]
-pub(super) fn register(memory: &Memory, domain: DomainId) -> Result<(), AttachReason> {
-    let registration = Registration::new(domain, 0, Box::new(Forgotten));
+pub(super) fn register(memory: &Memory, domain: DomainId) -> Result<(), AttachError<Infallible>> {
     // SAFETY: the domain belongs to one simulated card, which reaches the pages only through
     // buffers that it was handed, and never by a key.
-    match unsafe { memory.attach(registration) } {
-        Ok(()) => Ok(()),
-        Err(error) if error.reason == AttachReason::AlreadyRegistered => Ok(()),
-        Err(error) => Err(error.reason),
-    }
+    unsafe { memory.attach(domain, || Ok(Registration::new(0, Box::new(Forgotten)))) }
 }
 
 /// Reads a part of a work request's bytes.

@@ -4,10 +4,11 @@
 //! region that cannot be deregistered leaks its memory.
 
 use std::fmt;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use farreach_memory::{
-    AllocateError, AttachReason, Exposed, KeyGuard, Memory, MemoryOptions, Registration, Release, Slice,
+    AllocateError, AttachError, Exposed, KeyGuard, Memory, MemoryOptions, Registration, Release, Slice,
 };
 
 use crate::error::Error;
@@ -26,17 +27,25 @@ impl ProtectionDomain {
         if memory.local_key(self.id()).is_some() {
             return Ok(());
         }
-        let (start, len) = (memory.start().as_ptr().cast(), memory.len());
         // SAFETY: the registration is attached to the pages, which stay mapped until it is ended,
-        // or for good if that fails. The device writes only as work requests direct it, and work
-        // requests hold the slices that they name.
-        let mr = unsafe { self.reg_mr_raw(start, len, AccessFlags::LOCAL_WRITE) }?;
-        let key = u64::from(mr.lkey().0);
-        let registration = Registration::new(self.id(), key, Box::new(Attached(mr)));
+        // or for good if that fails.
+        let register = || unsafe { self.attachable(memory.start(), memory.len()) };
         // SAFETY: the region covers all pages, its key is valid while the region lives, and it
         // permits no remote access.
-        let attached = unsafe { memory.attach(registration) };
-        attached.or_else(|error| not_attached(error.reason))
+        let attached = unsafe { memory.attach(self.id(), register) };
+        attached.map_err(not_attached)
+    }
+
+    /// Registers a range for local access.
+    ///
+    /// # Safety
+    ///
+    /// The range stays mapped until the registration is released.
+    unsafe fn attachable(&self, start: NonNull<u8>, len: usize) -> Result<Registration, Error> {
+        // SAFETY: the caller guarantees that the range stays mapped. The device writes only as work
+        // requests direct it, and work requests hold the slices that they name.
+        let mr = unsafe { self.reg_mr_raw(start.as_ptr().cast(), len, AccessFlags::LOCAL_WRITE) }?;
+        Ok(Registration::new(u64::from(mr.lkey().0), Box::new(Attached(mr))))
     }
 
     /// Allocates memory, on the device's NUMA node if it has one, and registers it.
@@ -90,16 +99,15 @@ impl ProtectionDomain {
     }
 }
 
-/// Returns the error of a registration that was not attached. It is none if another thread attached
-/// its registration first: dropping ours ends it, and no work request has used its key.
-fn not_attached(reason: AttachReason) -> Result<(), Error> {
-    if reason == AttachReason::AlreadyRegistered {
-        return Ok(());
+/// Returns the error of memory that was not registered.
+fn not_attached(error: AttachError<Error>) -> Error {
+    match error {
+        AttachError::Register(error) => error,
+        error => Error::Memory {
+            what: error.to_string(),
+            fix: "use fewer domains, or another allocation for some of them".to_owned(),
+        },
     }
-    Err(Error::Memory {
-        what: reason.to_string(),
-        fix: "use fewer domains, or another allocation for some of them".to_owned(),
-    })
 }
 
 /// A device refuses to register memory for remote writes without the right to write locally.
@@ -204,6 +212,11 @@ struct Attached(MemoryRegion);
 impl Release for Attached {
     fn release(self: Box<Self>) -> bool {
         self.0.dereg().is_ok()
+    }
+
+    unsafe fn renew(&self, start: NonNull<u8>, len: usize) -> Result<Registration, String> {
+        // SAFETY: the caller guarantees that the range stays mapped.
+        unsafe { self.0.pd().attachable(start, len) }.map_err(|error| error.to_string())
     }
 }
 
@@ -334,9 +347,10 @@ mod tests {
     }
 
     #[test]
-    fn only_memory_that_is_registered_here_already_needs_no_registration() {
-        assert!(not_attached(AttachReason::AlreadyRegistered).is_ok());
-        let error = not_attached(AttachReason::TooManyDomains).unwrap_err();
+    fn why_memory_is_not_registered_is_told() {
+        let error = not_attached(AttachError::TooManyDomains);
         assert!(error.to_string().contains("the maximum"), "{error}");
+        let of_device = || Error::Memory { what: "it is locked".to_owned(), fix: "unlock it".to_owned() };
+        assert_eq!(not_attached(AttachError::Register(of_device())).to_string(), of_device().to_string());
     }
 }

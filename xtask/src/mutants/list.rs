@@ -364,6 +364,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     // Waits and silence.
     Mutant {
+        name: "memory comes back although a device has registered the pages before the exchange",
+        file: "crates/memory/src/exchange.rs",
+        guard: "if self.left() > 0 || !self.is_registered {",
+        instead: "if self.left() > 0 {",
+        test: "exchange::tests::memory_comes_back_when_devices_have_registered_the_new_pages",
+    },
+    Mutant {
         name: "a transfer does not have its peer pinged",
         file: "crates/proto/src/machine/transfer.rs",
         guard: "        self.expect(key);",

@@ -49,11 +49,16 @@ fn open() -> Box<dyn Rail> {
 }
 
 mod one_guest {
+    use farreach::{Engine, PageMap, Rights};
     use farreach_testkit::{in_own_network, on_host_a};
 
     use super::{TWO_DEVICES, open, place};
     use crate::faults::cut::{Hosts, pages_of_a_rail_whose_link_is_cut_go_over_the_other_one as cut};
+    use crate::faults::stopped::memory_of_a_peer_that_is_stopped_in_a_copy_is_a_slice_by_the_deadline as memory_of_a_stopped_peer;
+    use crate::faults::survivor::LEN;
+    use crate::faults::{MARK, Place};
     use crate::faults::{killed, late, stopped, table};
+    use crate::suite::{SOON, grant, join, settings};
 
     #[test]
     #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
@@ -97,6 +102,30 @@ mod one_guest {
     #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
     fn a_peer_that_has_promised_to_stop_and_goes_on_changes_nothing() {
         on_host_a(|| late::a_peer_that_has_promised_to_stop_and_goes_on_changes_nothing(&place(), open));
+    }
+
+    /// The card had registered the pages that were exchanged. What it sends later must be in the new
+    /// ones.
+    #[test]
+    #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+    fn a_card_sends_from_the_pages_that_were_exchanged_for_those_of_a_stopped_peer() {
+        on_host_a(|| {
+            let card = place().rails[0];
+            let rails: &'static [&'static str] = Box::leak(Box::new(["shm", card]));
+            let place = Place { rails, ..place() };
+            memory_of_a_stopped_peer(&place, |survivor, slice| {
+                let (a, b) = (&survivor.engine, Engine::with(settings("b").rails([card])).unwrap());
+                let (a_to_b, b_to_a) = join(a, &b);
+                assert_eq!(a_to_b.rails(), [card]);
+                let (grant, remote) = grant(&b, &b_to_a, &a_to_b, LEN, Rights::WRITE);
+                let map = PageMap::of(LEN as u64).first(1);
+                let source = std::mem::replace(slice, a.allocate(1).wait(SOON).unwrap());
+                let sent = a_to_b.write_pages(source, &map, &remote, None).wait(SOON).unwrap();
+                *slice = sent.buffer.into_slice().expect("a slice was given");
+                let arrived = grant.revoke(SOON).unwrap().to_vec();
+                assert!(arrived.iter().all(|byte| *byte == MARK), "the card sent old pages");
+            });
+        });
     }
 
     #[test]

@@ -6,7 +6,7 @@ use farreach::{Engine, ErrorKind, Rights, Settings};
 
 use crate::faults::Place;
 use crate::faults::any_instant::{Fault, a_fault_at_any_instant_ends_every_wait};
-use crate::faults::survivor::{LEN, PAGES, SOON, Survivor, stays_marked};
+use crate::faults::survivor::SOON;
 use crate::faults::{killed, stopped, table};
 use crate::suite::{Pair, RailUnderTest, suite};
 
@@ -76,35 +76,9 @@ fn every_operation_ends_in_every_way() {
     table::every_operation_ends_in_every_way(&PLACE);
 }
 
-/// The peer is not lost: only the deadline of the revoke ends the wait for it. It is in the middle of
-/// a copy, because it does little else.
 #[test]
 fn memory_of_a_peer_that_is_stopped_in_a_copy_is_a_slice_by_the_deadline() {
-    const PATIENCE: Duration = Duration::from_secs(2);
-    let place = Place { silence: Duration::from_secs(30), ..PLACE };
-    let survivor = Survivor::new(&place);
-    for round in 0..rounds() {
-        let memory = survivor.engine.allocate(LEN).wait(SOON).unwrap();
-        let (victim, peer, grant, arrived) = survivor.sender(memory);
-        arrived.reach(u64::from(round) * 37 % (3 * PAGES) + 1).wait(SOON).unwrap();
-        let fault = victim.stop();
-        let revoked = grant.revoke(PATIENCE).unwrap();
-        let took = fault.elapsed();
-        assert!(took < PATIENCE + Duration::from_millis(500), "the deadline has passed: {took:?}");
-        if let Some(reason) = peer.lost() {
-            victim.cont();
-            panic!("round {round}: {reason:?}, {:?}, {}", peer.link_errors(), victim.ends_well());
-        }
-        assert_eq!(revoked.keys(), 0, "nothing proves it: {:?}", peer.link_errors());
-        let mut slice = revoked.try_into_slice().expect("it has no key");
-        slice.fill(crate::faults::MARK);
-        let memory = slice.expose();
-        stays_marked(&memory);
-        victim.cont();
-        stays_marked(&memory);
-        survivor.steady().goes_on();
-    }
-    survivor.finish();
+    stopped::memory_of_a_peer_that_is_stopped_in_a_copy_is_a_slice_by_the_deadline(&PLACE, |_, _| ());
 }
 
 #[test]

@@ -12,7 +12,7 @@ pub(crate) mod peers;
 pub(crate) mod streams;
 
 #[allow(unused_imports, reason = "not every program has tests of its own beside the suite")]
-pub(crate) use pair::{Pair, RailUnderTest, SOON, fill, settings};
+pub(crate) use pair::{Pair, RailUnderTest, SOON, fill, grant, join, settings};
 
 /// Runs the suite over providers. Takes the function that runs a test in its environment,
 /// optionally the reason why tests are ignored elsewhere, and each provider with a name.

@@ -65,9 +65,6 @@ impl Proofs {
         if memory.keys() != key.bound.len() + key.taken.len() {
             return Err(refused(&ExchangeError::OtherKeys));
         }
-        if memory.memory().is_registered() {
-            return Err(refused(&ExchangeError::Registered));
-        }
         let all_have_ended = key.taken.is_empty()
             && key.bound.iter().all(|(of, _)| {
                 let link = ends.get_mut(of).and_then(End::link);
