@@ -56,12 +56,14 @@ mod meet;
 #[cfg(all(loom, test))]
 mod model;
 mod operation;
+mod place;
 mod process;
 mod remote;
 mod ring;
 mod segment;
 mod sleep;
 mod socket;
+mod survey;
 mod wire;
 mod words;
 
@@ -73,7 +75,9 @@ pub use link::Link;
 pub use map::{Access, DescriptorError};
 pub use meet::{Connecting, Expected, Listener, MeetError, Met};
 pub use operation::{Request, Target};
+pub use place::{Apart, Place};
 pub use process::{Process, ProcessError};
 pub use ring::Nonsense;
 pub use segment::{GENERATIONS as GRANTS_MAX, MESSAGE_MAX};
+pub use survey::{Obstacle, Survey};
 pub use wire::Nonce;
