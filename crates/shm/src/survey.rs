@@ -73,7 +73,8 @@ impl Survey {
     pub fn take() -> Self {
         let mut obstacles = Vec::new();
         let place = Place::here().map_err(|obstacle| obstacles.push(obstacle)).ok();
-        obstacles.extend([memory(), events(), process()].into_iter().filter_map(Result::err));
+        let trials = [memory(), events(), process(), descriptors()];
+        obstacles.extend(trials.into_iter().filter_map(Result::err));
         // What is refused already would be refused again.
         if obstacles.is_empty() {
             obstacles.extend(meet().err().map(obstacle_of));
@@ -118,6 +119,14 @@ fn events() -> Result<(), Obstacle> {
 fn process() -> Result<(), Obstacle> {
     let (one, _other) = UnixStream::pair().map_err(|error| Obstacle::new("socketpair", error))?;
     Process::of_peer(&one).map(drop).map_err(obstacle_of_process)
+}
+
+/// Opens as many descriptors as one link, its memory and a control connection need together. Where
+/// the limit is lower, a meeting would fail with an error that does not tell.
+fn descriptors() -> Result<(), Obstacle> {
+    const NEEDED: usize = 24;
+    let open = || own_event().map_err(|error| Obstacle::new("eventfd", error));
+    (0..NEEDED).map(|_| open()).collect::<Result<Vec<_>, _>>().map(drop)
 }
 
 /// Makes a link to this process itself. No call of it blocks.
