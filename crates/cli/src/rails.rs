@@ -566,12 +566,19 @@ fn without_card(
         (SHM, format!("{without}, and no libfabric; both sides run on this host"))
     } else {
         let failure = Failure::new(Exit::Unavailable, "no common rail with the server");
-        let here: Vec<&str> = found.iter().map(|rail| rail.name.as_str()).collect();
+        let mut here: Vec<&str> = found.iter().map(|rail| rail.name.as_str()).collect();
+        here.extend(within_host().is_ok().then_some(SHM));
         let here = if here.is_empty() { "no rail".to_owned() } else { here.join(", ") };
+        // Only told where both sides have it.
+        let apart = apart(offers).map(|(cause, _)| format!("; shm does not reach it: {cause}"));
         let fix = "set up an RDMA card, or install libfabric on both hosts:\napt-get install libfabric1";
         let fix = trouble.and_then(|it| it.fix).unwrap_or_else(|| fix.to_owned());
         return Err(failure
-            .cause(format!("this host has {here}, the server offers {}", offers.words()))
+            .cause(format!(
+                "this host has {here}, the server offers {}{}",
+                offers.words(),
+                apart.unwrap_or_default()
+            ))
             .fix(fix));
     };
     let names = vec![at(name, here)];

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 
 use rustix::process::geteuid;
 
-use crate::survey::Obstacle;
+use crate::obstacle::Obstacle;
 
 /// Where a process runs. Processes have links only if they run in the same place.
 ///

@@ -7,44 +7,13 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-use rustix::io::Errno;
 
 use crate::link::own_event;
 use crate::map::{Access, DescriptorError, Mapping};
 use crate::meet::{Connecting, Expected, Listener, MeetError};
+use crate::obstacle::Obstacle;
 use crate::place::Place;
 use crate::process::{Process, ProcessError};
-
-/// A call that links need, and that the kernel refuses to this process.
-#[derive(Debug, thiserror::Error)]
-#[error("{call}: {error}")]
-pub struct Obstacle {
-    /// The call, or the file that could not be read.
-    pub call: &'static str,
-    /// Its error.
-    pub error: io::Error,
-}
-
-impl Obstacle {
-    fn new(call: &'static str, error: impl Into<io::Error>) -> Self {
-        Self { call, error: error.into() }
-    }
-
-    /// Returns an instruction that resolves it.
-    pub fn fix(&self) -> &'static str {
-        match Errno::from_io_error(&self.error) {
-            _ if self.call.starts_with("/proc") => "mount /proc, and permit this process to read it",
-            Some(Errno::MFILE) => "raise the limit of open files (`ulimit -n`)",
-            Some(Errno::NFILE) => "raise the limit of open files of the host (`fs.file-max`)",
-            Some(Errno::NOMEM | Errno::NOSPC) => "free memory, or raise the limit of this process",
-            Some(Errno::NOSYS | Errno::PERM | Errno::ACCESS) => {
-                "permit the call in the seccomp profile of the process (Linux 5.3 or newer has it)"
-            }
-            Some(Errno::INVAL | Errno::NOPROTOOPT) => "use Linux 5.3 or newer",
-            _ => "permit the call to this process",
-        }
-    }
-}
 
 /// What links need, and what of it this process has.
 ///
@@ -174,14 +143,5 @@ mod tests {
         assert!(survey.obstacles.is_empty(), "{:?}", survey.obstacles);
         assert!(survey.read_only_seal.is_none(), "{:?}", survey.read_only_seal);
         assert!(survey.place.is_some());
-    }
-
-    #[test]
-    fn each_error_has_a_fix() {
-        let fix = |errno: Errno| Obstacle::new(MEMFD_CREATE, errno).fix();
-        assert!(fix(Errno::PERM).contains("seccomp") && fix(Errno::NOSYS).contains("seccomp"));
-        assert!(fix(Errno::MFILE).contains("ulimit -n"));
-        assert!(fix(Errno::NFILE).contains("fs.file-max"));
-        assert!(Obstacle::new("/proc/self/ns/net", Errno::PERM).fix().contains("/proc"));
     }
 }

@@ -213,7 +213,11 @@ fn another_user_is_told() {
         assert_fails(&mut nobody(&[command, &address, "-d", "shm"]), 3, &words);
     }
     // Without a name there is no common rail.
-    assert_fails(&mut nobody(&["ping", &address]), 3, &["no common rail with the server"]);
+    assert_fails(
+        &mut nobody(&["ping", &address]),
+        3,
+        &["no common rail with the server", "shm does not reach it: "],
+    );
     let report = end_of(&mut nobody(&["doctor", &address, "--json"])).json();
     let left_out = report["pair"]["left_out"].as_array().expect("a list").clone();
     let shm = left_out.iter().find(|it| it["rail"] == "shm").unwrap_or_else(|| panic!("{left_out:?}"));
