@@ -1,5 +1,5 @@
-//! Tests that one program runs anywhere: builds it with only rustc and a C linker, starts it there,
-//! and then starts the same file where the libraries are installed.
+//! Tests that one program runs anywhere: builds it with only rustc and a C linker, starts it there
+//! and moves data within the host, and then starts the same file where the libraries are installed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -35,7 +35,11 @@ pub(crate) fn execute() -> Result<()> {
     let binary = build(&root.path)?;
 
     println!("── in {}, without libraries", root.origin);
-    expect_devices(&Cell::new(&root.path)?, &binary, 3, &["libibverbs.so.1", "libfabric.so.1", "kernel"])?;
+    let mut cell = Cell::new(&root.path)?;
+    expect_devices(&cell, &binary, 0, &["libibverbs.so.1", "libfabric.so.1", "kernel", "shm"])?;
+    cell.own_network()?;
+    cell.as_nobody();
+    expect_transfers(&cell, &binary)?;
     for userland in Userland::BOTH {
         let root = userland.root().get()?;
         println!("── the same file in {}", root.origin);
@@ -93,6 +97,54 @@ pub(crate) fn equip(cell: &mut Cell) -> Result<()> {
 /// Returns the folder of builds in a clean root.
 pub(crate) fn target() -> PathBuf {
     paths::target().join("cleanroom")
+}
+
+/// What server and clients are told in the root without libraries. Without libraries it may as well
+/// be nothing.
+const RAIL: &str = "-d shm";
+
+/// Every command that moves data, with options that keep it short.
+const TRANSFERS: [&str; 4] = [
+    "fill localhost",
+    "ping localhost -n 1000",
+    "blast localhost -D 1",
+    "bench localhost -D 0.1 -r 1 --warm-up 0.1",
+];
+
+/// Runs a server and its clients within one host, and checks that each client succeeds, and over shm.
+fn expect_transfers(cell: &Cell, binary: &Path) -> Result<()> {
+    let binary = binary.to_str().context("the path of the target folder is not valid UTF-8")?;
+    // A process for each command of the script is a child of this shell, so the server is ended by
+    // its id. The clients come again until it listens.
+    let script = r#"
+        program=$1 rail=$2; shift 2
+        "$program" serve --listen 127.0.0.1 $rail &
+        server=$!
+        tries=100
+        until "$program" ping localhost -n 1 $rail > /dev/null 2>&1; do
+            tries=$((tries - 1))
+            [ $tries -gt 0 ] && kill -0 $server || exit 1
+            sleep 0.1
+        done
+        code=0
+        for words in "$@"; do
+            "$program" $words $rail || { echo "ended with $?: $words"; code=1; }
+        done
+        kill $server && wait $server || code=1
+        exit $code
+    "#;
+    let mut words = vec!["timeout", "300", "sh", "-c", script, "sh", binary, RAIL];
+    words.extend(TRANSFERS);
+    let output = cell.command(Path::new("/"), &words).output()?;
+    let text =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    print!("{text}");
+    ensure!(output.status.success(), "the commands within one host ended with {}", output.status);
+    for command in TRANSFERS.map(|words| words.split(' ').next().unwrap_or_default()) {
+        let is_over_shm = |line: &str| line.starts_with(command) && line.contains(" over shm (no RDMA)");
+        ensure!(text.lines().any(is_over_shm), "`farreach {command}` does not print that its rail is shm");
+    }
+    Ok(())
 }
 
 /// Runs `farreach devices`, and compares its exit code and the words that it must print.

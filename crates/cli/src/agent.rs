@@ -113,14 +113,13 @@ impl Order<Task> {
     pub(crate) fn check(&self, rails: &[String], memory_max: u64) -> Result<u64, Failure> {
         self.check_frame()?;
         self.task.check()?;
-        let buffers = self.rails.receive_buffers(rails);
-        if buffers == 0 && !self.is_without_engine() {
+        if !self.rails.has_any(rails) && !self.is_without_engine() {
             // An engine without names would open every rail of the host.
             return Err(Failure::new(Exit::Unavailable, "the order names no rail of the server")
                 .cause(format!("the rails of the server are {}", rails.join(", ")))
                 .fix("name one of them with -d"));
         }
-        let messages = self.engine.memory_bytes(buffers);
+        let messages = self.engine.memory_bytes(self.rails.receive_buffers(rails));
         let needed = AGENT_BYTES.saturating_add(messages).saturating_add(self.task.memory_bytes());
         bounds::check_memory(needed, memory_max)?;
         Ok(needed)

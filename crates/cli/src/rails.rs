@@ -6,8 +6,11 @@ use std::net::{IpAddr, SocketAddr};
 use clap_complete::{ArgValueCompleter, CompletionCandidate};
 use farreach::Settings;
 use farreach::rails::fabric::{self, FabricSettings};
+use farreach::rails::shm::ShmRail;
 use farreach::rails::verbs::{self, VerbsSettings};
 use farreach_fabric::{Capabilities, EndpointBuilder, Fabric, Info};
+use farreach_rail::{Properties, Rail};
+use farreach_shm::{Apart, Survey};
 use farreach_verbs::device::DeviceList;
 use farreach_verbs::system;
 use serde::{Deserialize, Serialize};
@@ -19,7 +22,7 @@ use crate::exit::{Exit, Failure};
 /// Flags that choose rails.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct RailArgs {
-    /// Rails to use, separated by commas: RDMA devices (mlx5_0, rxe0) or libfabric providers (tcp, efa)
+    /// Rails to use, separated by commas: RDMA devices (mlx5_0, rxe0), libfabric providers (tcp, efa), or shm within a host
     #[arg(short, long = "device", value_name = "NAME", value_delimiter = ',', add = ArgValueCompleter::new(completions))]
     pub(crate) devices: Vec<String>,
 
@@ -58,10 +61,11 @@ impl Tuning {
             Self { sl: Some(_), .. } => "--sl",
             Self { tclass: None, sl: None, .. } => return Ok(()),
         };
-        let core = |name: &'_ String| name.split('@').next().unwrap_or(name).to_owned();
-        let Some(name) = names.iter().map(core).find(|name| fabric::is_provider(name)) else { return Ok(()) };
+        let mut cores = names.iter().map(|name| core_of(name));
+        let Some(name) = cores.find(|name| !is_card(name)) else { return Ok(()) };
+        let kind = if name == SHM { "sends no packets" } else { "is a libfabric rail" };
         Err(Failure::new(Exit::Unavailable, format!("{flag} cannot be set over {name}"))
-            .cause(format!("only RDMA devices of verbs mark their packets; {name} is a libfabric rail"))
+            .cause(format!("only RDMA devices of verbs mark their packets; {name} {kind}"))
             .fix(format!("choose an RDMA device with -d, or omit {flag}")))
     }
 
@@ -92,8 +96,11 @@ impl Tuning {
 pub(crate) struct Wish {
     /// RDMA devices of verbs, including Soft-RoCE.
     pub(crate) cards: bool,
-    /// Providers of libfabric.
+    /// Rails that meet by their names: providers of libfabric, and `shm`.
     pub(crate) providers: Vec<String>,
+    /// Where the processes run that offer `shm`; only a server tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) place: Option<Place>,
     /// How packets are marked, and the CPUs of both sides.
     #[serde(default)]
     pub(crate) tuning: Tuning,
@@ -102,10 +109,16 @@ pub(crate) struct Wish {
 impl Wish {
     /// Returns the kinds of these rails.
     pub(crate) fn of(names: &[String]) -> Self {
-        let core = |name: &String| name.split('@').next().unwrap_or(name).to_owned();
-        let (providers, cards): (Vec<String>, Vec<String>) =
-            names.iter().map(core).partition(|name| fabric::is_provider(name));
-        Self { cards: !cards.is_empty(), providers, tuning: Tuning::default() }
+        let (cards, providers): (Vec<String>, Vec<String>) =
+            names.iter().map(|name| core_of(name).to_owned()).partition(|name| is_card(name));
+        Self { cards: !cards.is_empty(), providers, ..Self::default() }
+    }
+
+    /// Returns the kinds of a server's rails, and where its processes run.
+    pub(crate) fn offered(names: &[String]) -> Self {
+        let wish = Self::of(names);
+        let place = if wish.has(SHM) { Place::here() } else { None };
+        Self { place, ..wish }
     }
 
     /// Returns an error unless every number and name is within its bound.
@@ -118,15 +131,22 @@ impl Wish {
 
     /// Returns the number of receive buffers of the rails in `names` of these kinds.
     pub(crate) fn receive_buffers(&self, names: &[String]) -> u64 {
-        let buffers = |name: &String| match fabric::is_provider(core_of(name)) {
-            true => FabricSettings::default().receive_count as u64,
-            false => u64::from(VerbsSettings::default().receives),
+        let buffers = |name: &String| match core_of(name) {
+            // Messages stay in the ring of a link until the engine takes them.
+            SHM => 0,
+            name if is_card(name) => u64::from(VerbsSettings::default().receives),
+            _ => FabricSettings::default().receive_count as u64,
         };
         names.iter().filter(|name| self.has(core_of(name))).map(buffers).sum()
     }
 
+    /// Returns whether one of the rails in `names` is of these kinds.
+    pub(crate) fn has_any(&self, names: &[String]) -> bool {
+        names.iter().any(|name| self.has(core_of(name)))
+    }
+
     fn has(&self, name: &str) -> bool {
-        if fabric::is_provider(name) { self.providers.iter().any(|it| it == name) } else { self.cards }
+        if is_card(name) { self.cards } else { self.providers.iter().any(|it| it == name) }
     }
 
     fn words(&self) -> String {
@@ -139,6 +159,62 @@ impl Wish {
     /// are connected.
     pub(crate) fn among(&self, names: &[String], here: SocketAddr) -> Vec<String> {
         names.iter().filter(|name| self.has(name)).map(|name| at(name, here)).collect()
+    }
+}
+
+/// The rail within a host.
+pub(crate) const SHM: &str = "shm";
+
+/// Returns whether a name is that of an RDMA device of verbs. All other rails meet by their names.
+pub(crate) fn is_card(name: &str) -> bool {
+    name != SHM && !fabric::is_provider(name)
+}
+
+/// Returns the library of a rail.
+pub(crate) fn library(name: &str) -> &'static str {
+    match name {
+        SHM => "farreach-shm",
+        name if is_card(name) => "verbs",
+        _ => "libfabric",
+    }
+}
+
+/// Where a process runs, as one side tells the other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Place {
+    boot_id: String,
+    user: u32,
+    network_namespace: u64,
+}
+
+impl Place {
+    fn here() -> Option<Self> {
+        let farreach_shm::Place { boot_id, user, network_namespace, .. } =
+            farreach_shm::Place::here().ok()?;
+        Some(Self { boot_id, user, network_namespace })
+    }
+
+    /// Returns what separates a process there from this one, as cause and fix.
+    fn apart(&self) -> Option<(String, String)> {
+        // Without /proc, the rail cannot be opened, and tells so.
+        let here = farreach_shm::Place::here().ok()?;
+        let there = farreach_shm::Place::new(self.boot_id.clone(), self.user, self.network_namespace);
+        let apart = here.apart(&there)?;
+        let cause = match apart {
+            Apart::Host => "the server runs on another host".to_owned(),
+            Apart::User { ours, theirs } => {
+                format!("the server runs as user {theirs}, and this command as user {ours}")
+            }
+            _ => "the server runs in another network namespace, such as that of a container".to_owned(),
+        };
+        let fix = match apart {
+            Apart::Host => "shm connects processes of one host: choose another rail with -d",
+            Apart::User { .. } => {
+                "run this command as the server's user, start a server as this user, or choose another rail with -d"
+            }
+            _ => "run this command in the server's network namespace, or choose another rail with -d",
+        };
+        Some((cause, fix.to_owned()))
     }
 }
 
@@ -162,15 +238,53 @@ pub(crate) fn look(args: &RailArgs) -> (Vec<Found>, Vec<Failure>) {
         Ok(offered) => found.extend(offered),
         Err(failure) => trouble.push(failure),
     }
+    match within_host() {
+        Ok(shm) => found.push(found_within(&shm)),
+        Err(failure) => trouble.push(failure),
+    }
     (found, trouble)
+}
+
+/// Returns the properties of the rail within this host, or why it cannot be used.
+pub(crate) fn within_host() -> Result<Properties, Failure> {
+    // Opening the rail does not need everything that its links need later.
+    if let Some(obstacle) = Survey::take().obstacles.first() {
+        return Err(Failure::new(Exit::Unavailable, "the rail shm cannot be used")
+            .cause(obstacle.to_string())
+            .fix(obstacle.fix()));
+    }
+    let rail = ShmRail::open(1, ShmRail::MESSAGE_BYTES_MAX);
+    rail.map(|rail| rail.properties().clone()).map_err(|error| Failure::of(&error.into()))
+}
+
+/// Returns the length of the longest message over these rails, in bytes.
+pub(crate) fn message_bytes_max(names: &[String]) -> usize {
+    let has_shm = names.iter().any(|name| core_of(name) == SHM);
+    let max = bounds::MESSAGE_BYTES.max() as usize;
+    if has_shm { max.min(ShmRail::MESSAGE_BYTES_MAX) } else { max }
+}
+
+/// Describes the rail within this host.
+pub(crate) fn found_within(shm: &Properties) -> Found {
+    Found {
+        name: shm.name.clone(),
+        through: format!("within this host, {}", shm.native),
+        is_rdma: shm.is_rdma,
+    }
 }
 
 /// Returns the rails of this host, the named ones included. libfabric, which is slow, is not
 /// queried if only cards were named.
 pub(crate) fn look_for_named(args: &RailArgs) -> Vec<Found> {
     let mut found = cards(args);
-    if args.devices.is_empty() || args.devices.iter().any(|name| fabric::is_provider(name)) {
+    let is_wanted = |wanted: &dyn Fn(&str) -> bool| {
+        args.devices.is_empty() || args.devices.iter().any(|name| wanted(core_of(name)))
+    };
+    if is_wanted(&|name| !is_card(name) && name != SHM) {
         found.extend(providers().unwrap_or_default());
+    }
+    if is_wanted(&|name| name == SHM) {
+        found.extend(within_host().ok().as_ref().map(found_within));
     }
     found
 }
@@ -265,6 +379,19 @@ pub(crate) fn missing(name: &str, args: &RailArgs) -> Failure {
         return failure
             .cause(listed)
             .fix(format!("did you mean {near}? To list the rails:\nfarreach devices"));
+    }
+    if name == SHM {
+        let why = within_host().err().map(|failure| (failure.cause.unwrap_or(failure.error), failure.fix));
+        let (cause, fix) = why.unwrap_or((listed, None));
+        return failure
+            .cause(cause)
+            .fix(fix.unwrap_or_else(|| "choose another rail; to list them:\nfarreach devices".to_owned()));
+    }
+    if fabric::is_provider(name)
+        && let Err(trouble) = offers()
+    {
+        let cause = format!("{}; {listed}", trouble.sentence());
+        return failure.cause(cause).fix(trouble.fix.unwrap_or_default());
     }
     if fabric::is_provider(name) {
         let cause = format!("libfabric does not offer it, or it cannot be used as a rail; {listed}");
@@ -385,6 +512,9 @@ pub(crate) fn choose(args: &RailArgs, offers: &Wish, here: SocketAddr) -> Result
                     "choose another rail with -d, or start the server with one of this kind:\nfarreach serve -d {name}"
                 )));
         }
+        if wish.has(SHM) {
+            check_within_host(offers)?;
+        }
         let names = args.devices.iter().map(|name| at(name, here)).collect();
         return Ok(Choice { names, wish, why: "named by -d".to_owned() });
     }
@@ -432,24 +562,49 @@ fn without_card(
         ("efa", format!("{without}; both sides have AWS EFA"))
     } else if has("tcp") {
         ("tcp", without.to_owned())
+    } else if offers.has(SHM) && check_within_host(offers).is_ok() && within_host().is_ok() {
+        (SHM, format!("{without}, and no libfabric; both sides run on this host"))
     } else {
         let failure = Failure::new(Exit::Unavailable, "no common rail with the server");
-        let here: Vec<&str> = found.iter().map(|rail| rail.name.as_str()).collect();
+        let mut here: Vec<&str> = found.iter().map(|rail| rail.name.as_str()).collect();
+        here.extend(within_host().is_ok().then_some(SHM));
         let here = if here.is_empty() { "no rail".to_owned() } else { here.join(", ") };
+        // Only told where both sides have it.
+        let apart = apart(offers).map(|(cause, _)| format!("; shm does not reach it: {cause}"));
         let fix = "set up an RDMA card, or install libfabric on both hosts:\napt-get install libfabric1";
         let fix = trouble.and_then(|it| it.fix).unwrap_or_else(|| fix.to_owned());
         return Err(failure
-            .cause(format!("this host has {here}, the server offers {}", offers.words()))
+            .cause(format!(
+                "this host has {here}, the server offers {}{}",
+                offers.words(),
+                apart.unwrap_or_default()
+            ))
             .fix(fix));
     };
     let names = vec![at(name, here)];
     Ok(Choice { wish: Wish::of(&names), names, why })
 }
 
+/// Returns what separates this process from those of the server that makes these offers, as cause and
+/// fix.
+pub(crate) fn apart(offers: &Wish) -> Option<(String, String)> {
+    offers.place.as_ref().and_then(Place::apart)
+}
+
+/// Returns an error if the rail within a host does not reach the server that makes these offers.
+fn check_within_host(offers: &Wish) -> Result<(), Failure> {
+    match apart(offers) {
+        Some((cause, fix)) => {
+            Err(Failure::new(Exit::Unavailable, "shm does not reach the server").cause(cause).fix(fix))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Returns an error if a GID index was given and there is no card to use it.
 pub(crate) fn check_gid(args: &RailArgs, found: &[Found]) -> Result<(), Failure> {
     match args.gid_index {
-        Some(index) if found.iter().all(|rail| fabric::is_provider(&rail.name)) => {
+        Some(index) if !found.iter().any(|rail| is_card(&rail.name)) => {
             let (cause, fix) = why_no_cards(args);
             let error = format!("no RDMA card has a GID with index {index}");
             Err(Failure::new(Exit::Unavailable, error).cause(cause).fix(fix))
@@ -461,14 +616,23 @@ pub(crate) fn check_gid(args: &RailArgs, found: &[Found]) -> Result<(), Failure>
 /// Checks that the rails named by `-d` exist, and are RDMA if that is required. It needs no peer.
 /// libfabric, which is slow, is not asked whether it offers a provider.
 pub(crate) fn check_named(args: &RailArgs) -> Result<(), Failure> {
-    for name in args.devices.iter().map(|name| name.split('@').next().unwrap_or(name)) {
-        let is_provider = fabric::is_provider(name);
-        if args.require_rdma && is_provider && name != "efa" {
+    for (typed, name) in args.devices.iter().map(|name| (name, core_of(name))) {
+        if name == SHM && typed != SHM {
+            return Err(Failure::new(Exit::Usage, format!("{typed} is not a rail"))
+                .cause("shm has no address: it connects processes of this host")
+                .fix("name it without an address: -d shm"));
+        }
+        let is_card = is_card(name);
+        if args.require_rdma && !is_card && name != "efa" {
             return Err(Failure::new(Exit::Unavailable, format!("{name} is not RDMA"))
                 .cause("--require-rdma needs a rail over an RDMA card")
                 .fix("choose a card with -d, or omit --require-rdma"));
         }
-        if !is_provider && verbs::rails_named(name, &verbs_settings(args)).is_err() {
+        let is_missing = match name {
+            SHM => within_host().is_err(),
+            _ => is_card && verbs::rails_named(name, &verbs_settings(args)).is_err(),
+        };
+        if is_missing {
             return Err(missing(name, args));
         }
     }
@@ -477,7 +641,7 @@ pub(crate) fn check_named(args: &RailArgs) -> Result<(), Failure> {
 
 /// Returns the first of these rails for which the other side has no counterpart.
 fn wanting<'a>(names: &'a [String], offers: &Wish) -> Option<&'a str> {
-    names.iter().map(|name| name.split('@').next().unwrap_or(name)).find(|name| !offers.has(name))
+    names.iter().map(|name| core_of(name)).find(|name| !offers.has(name))
 }
 
 /// Adds this side's address to a rail of IP addresses, so that it uses the network on which the two
@@ -517,7 +681,7 @@ mod tests {
     #[test]
     fn devices_meet_by_kind_and_providers_by_name() {
         let wish = Wish::of(&names(&["rxe0", "tcp@10.0.0.7"]));
-        assert_eq!(wish, Wish { cards: true, providers: names(&["tcp"]), tuning: Tuning::default() });
+        assert_eq!(wish, Wish { cards: true, providers: names(&["tcp"]), ..Wish::default() });
         let here = "10.0.0.8:99".parse().expect("an address");
         assert_eq!(wish.among(&names(&["mlx5_0", "efa", "tcp"]), here), names(&["mlx5_0", "tcp@10.0.0.8"]));
         assert_eq!(wanting(&names(&["tcp@10.0.0.7", "efa"]), &wish), Some("efa"));

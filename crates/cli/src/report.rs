@@ -8,7 +8,6 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use farreach::rails::fabric;
 use farreach_fabric::Library;
 use farreach_rail::Properties;
 use hdrhistogram::Histogram;
@@ -16,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit::{Exit, Failure};
 use crate::measure::Usage;
+use crate::rails;
 use crate::session::{Session, Wait};
 
 /// The schema version of all reports.
@@ -76,7 +76,7 @@ pub(crate) struct PeerReport {
 pub(crate) struct RailReport {
     /// The name: `rxe0`, `tcp 10.0.0.7`.
     pub(crate) name: String,
-    /// The library: `verbs` or `libfabric`.
+    /// The library: `verbs`, `libfabric`, or `farreach-shm`, which is part of the command.
     pub(crate) library: String,
     /// Whether an RDMA card moves the data.
     pub(crate) is_rdma: bool,
@@ -89,10 +89,10 @@ pub(crate) struct RailReport {
 impl RailReport {
     fn of(rail: &Properties) -> Self {
         let provider = rail.name.split(' ').next().unwrap_or(&rail.name);
-        let is_fabric = fabric::is_provider(provider);
+        let library = rails::library(provider);
         Self {
             name: rail.name.clone(),
-            library: if is_fabric { "libfabric" } else { "verbs" }.to_owned(),
+            library: library.to_owned(),
             is_rdma: rail.is_rdma,
             native_address: rail.native.clone(),
             // For a rail without a card, the rate is only an estimate for the distribution of work

@@ -74,6 +74,8 @@ pub struct Probes {
     pub verbs: Reading<Verbs>,
     /// The answers of libfabric.
     pub fabric: Reading<Fabric>,
+    /// The kernel's answers to what the rail within a host (shm) needs.
+    pub shm: Reading<Shm>,
     /// The results of transfers from this host to itself, by rail.
     pub transfers: Reading<BTreeMap<String, Trial>>,
 }
@@ -198,6 +200,34 @@ pub struct Fabric {
     pub version: String,
     /// The usable providers, each with its domains.
     pub providers: BTreeMap<String, Vec<String>>,
+}
+
+/// The kernel's answers to what the rail within a host (shm) needs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct Shm {
+    /// The calls that were refused, in the order of their use.
+    pub refused: Vec<Refused>,
+    /// The error of the seal against writing (`F_SEAL_FUTURE_WRITE`), or null.
+    pub read_only_seal: Option<String>,
+}
+
+/// A call that the kernel refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct Refused {
+    /// The call, such as `memfd_create`, or the file that could not be read.
+    pub call: String,
+    /// The error with its name, such as `Operation not permitted (EPERM)`.
+    pub error: String,
+}
+
+impl Refused {
+    pub(crate) fn new(call: &str, error: String) -> Self {
+        Self { call: call.to_owned(), error }
+    }
 }
 
 /// The result of a transfer.

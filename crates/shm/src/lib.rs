@@ -55,13 +55,16 @@ mod map;
 mod meet;
 #[cfg(all(loom, test))]
 mod model;
+mod obstacle;
 mod operation;
+mod place;
 mod process;
 mod remote;
 mod ring;
 mod segment;
 mod sleep;
 mod socket;
+mod survey;
 mod wire;
 mod words;
 
@@ -72,8 +75,11 @@ pub use grants::{Exchange, RevokedGrant};
 pub use link::Link;
 pub use map::{Access, DescriptorError};
 pub use meet::{Connecting, Expected, Listener, MeetError, Met};
+pub use obstacle::Obstacle;
 pub use operation::{Request, Target};
+pub use place::{Apart, Place};
 pub use process::{Process, ProcessError};
 pub use ring::Nonsense;
 pub use segment::{GENERATIONS as GRANTS_MAX, MESSAGE_MAX};
+pub use survey::Survey;
 pub use wire::Nonce;

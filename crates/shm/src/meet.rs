@@ -84,6 +84,7 @@ impl MeetError {
                 "start both processes in one network namespace, or name a directory that both see"
             }
             Self::Process(ProcessError::OtherUser { .. }) => "run both processes as one user",
+            Self::Process(ProcessError::Call { .. }) => "raise `ulimit -n`, and permit the call",
             Self::Process(_) => "run both processes where they see each other, or use another rail",
             Self::Refused | Self::WrongNonce => "exchange names and nonces anew, and connect once",
             Self::WrongName { .. } | Self::Nonsense { .. } => "run the same release on both sides",

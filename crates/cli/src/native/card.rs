@@ -42,7 +42,7 @@ pub(crate) struct Proposal {
 }
 
 impl Cards {
-    /// Returns the cards of an engine. Its other rails belong to libfabric.
+    /// Returns the cards of an engine. Its other rails belong to libfabric, or are within this host.
     pub(crate) fn of(engine: &Engine, gid_index: Option<u32>) -> Self {
         // Without the library there is no card.
         let devices = DeviceList::get().ok();
@@ -58,7 +58,7 @@ impl Cards {
         self
     }
 
-    /// Returns whether a card reaches the peer. Otherwise libfabric does.
+    /// Returns whether a card reaches the peer. Otherwise another rail does.
     pub(crate) fn reach(&self, peer: &Peer) -> bool {
         self.propose(peer).is_ok()
     }
@@ -68,7 +68,7 @@ impl Cards {
         let ready = peer.rails();
         let Some(chosen) = self.rails.iter().find(|rail| ready.contains(&rail.name)) else {
             return Err(Failure::new(Exit::Unavailable, "it needs an RDMA device of verbs")
-                .cause(format!("the rails to the server are libfabric rails: {}", ready.join(", ")))
+                .cause(format!("no rail to the server is one: {}", ready.join(", ")))
                 .fix("use an RDMA device on both hosts; to list them:\nfarreach devices"));
         };
         let alike = self.rails.iter().filter(|rail| rail.kind == chosen.kind);

@@ -15,7 +15,7 @@ use crate::args::ClientArgs;
 use crate::bounds;
 use crate::exit::{Exit, Failure};
 use crate::rails::{self, Choice, Tuning};
-use crate::{interrupt, measure, terminal};
+use crate::{interrupt, measure, terminal, units};
 
 /// How long a server may take to answer.
 const DIAL_PATIENCE: Duration = Duration::from_secs(5);
@@ -40,6 +40,8 @@ pub(crate) struct Rules {
     pub(crate) depth: usize,
     /// The longest message.
     pub(crate) message_bytes_max: usize,
+    /// Whether the test can do with shorter messages, where a rail has no such long ones.
+    pub(crate) may_shorten: bool,
     /// Message slots on each side.
     pub(crate) messages: u32,
     /// Connections, each with an agent of its own.
@@ -55,6 +57,7 @@ impl Default for Rules {
         Self {
             depth: 128,
             message_bytes_max: 4096,
+            may_shorten: false,
             messages: bounds::MESSAGES.max() as u32,
             queues: 1,
             rails_max: None,
@@ -70,6 +73,8 @@ pub(crate) struct Session {
     /// One for each connection.
     pub(crate) channels: Vec<Channel>,
     pub(crate) choice: Choice,
+    /// The longest message.
+    pub(crate) message_bytes_max: usize,
     /// As it was typed, with its port.
     pub(crate) address: String,
     pub(crate) welcome: Welcome,
@@ -98,12 +103,9 @@ impl Session {
         choice.names.truncate(rules.rails_max.unwrap_or(usize::MAX));
         rules.tuning.check(&choice.names)?;
         choice.wish.tuning = rules.tuning;
-        let engine_rules = EngineRules {
-            wait: args.wait,
-            depth: rules.depth,
-            messages: rules.messages,
-            message_bytes_max: rules.message_bytes_max,
-        };
+        let message_bytes_max = message_bytes_max(&rules, &choice)?;
+        let engine_rules =
+            EngineRules { wait: args.wait, depth: rules.depth, messages: rules.messages, message_bytes_max };
         let mut settings = engine_rules.settings().rails(choice.names.clone()).name(host_name());
         if args.rails.require_rdma {
             settings = settings.require_rdma();
@@ -133,7 +135,7 @@ impl Session {
         for placed in placed {
             channels.push(Channel::of_client(meet(&engine, placed)?));
         }
-        Ok(Self { engine, channels, choice, address, welcome })
+        Ok(Self { engine, channels, choice, message_bytes_max, address, welcome })
     }
 
     /// Returns what an agent has reported before it disconnected, which is closer to the cause, or
@@ -157,6 +159,19 @@ impl Session {
         rails.dedup();
         rails
     }
+}
+
+/// Returns the length of the longest message, or an error if the test needs longer ones than its
+/// rails have.
+fn message_bytes_max(rules: &Rules, choice: &Choice) -> Result<usize, Failure> {
+    let (wanted, max) = (rules.message_bytes_max, rails::message_bytes_max(&choice.names));
+    if wanted <= max || rules.may_shorten {
+        return Ok(wanted.min(max));
+    }
+    let (over, wanted) = (choice.names.join(", "), units::size(wanted as u64));
+    Err(Failure::new(Exit::Unavailable, format!("messages of {wanted} are not possible over {over}"))
+        .cause(format!("a message has at most {max} bytes there"))
+        .fix("choose shorter messages with -s, another operation with --op, or another rail with -d"))
 }
 
 fn tell_rails(engine: &Engine, choice: &Choice, welcome: &Welcome, address: &str) {

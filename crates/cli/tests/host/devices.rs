@@ -77,20 +77,18 @@ impl Libraries {
         command
     }
 
-    /// The report, twice: for a program and for a person. Nothing can be used, and the exit code says so.
+    /// The report, twice: for a program and for a person. No library can be used; the rail shm needs none.
     fn report(&self) -> (Value, String) {
         let json = end_of(self.devices().arg("--json"));
-        assert_eq!(json.code, Some(3), "{json:#?}");
+        assert_eq!(json.code, Some(0), "{json:#?}");
         let report = json.json();
         assert_valid("devices", &report);
         assert_eq!((&report["verbs"]["devices"], &report["fabric"]["offers"]), (&json!([]), &json!([])));
         let text = end_of(&mut self.devices());
-        assert_eq!((text.code, text.stderr.as_str()), (Some(3), ""), "{text:#?}");
-        assert!(
-            text.stdout.ends_with("This host has no usable RDMA device and no libfabric provider.\n"),
-            "{}",
-            text.stdout
-        );
+        assert_eq!((text.code, text.stderr.as_str()), (Some(0), ""), "{text:#?}");
+        let end =
+            "This host has no usable RDMA device and no libfabric provider; the rail shm works within it.\n";
+        assert!(text.stdout.ends_with(end), "{}", text.stdout);
         (report, text.stdout)
     }
 }

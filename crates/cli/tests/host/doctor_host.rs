@@ -72,7 +72,7 @@ fn reason<'a>(pack: &'a Value, probe: &str) -> &'a str {
 fn every_probe_is_read_or_says_why_not() {
     let (pack, _) = pack(&garbage(), &["--no-transfers"]);
     let probes = pack["probes"].as_object().expect("an object");
-    assert_eq!(probes.len(), 12, "{probes:#?}");
+    assert_eq!(probes.len(), 13, "{probes:#?}");
     for (name, probe) in probes {
         if let Some(reason) = probe["unread"].as_str() {
             assert!(!reason.is_empty() && !reason.contains("older farreach"), "{name}: {reason}");

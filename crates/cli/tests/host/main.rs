@@ -6,8 +6,10 @@
 mod support {
     pub(crate) mod bash;
     pub(crate) mod client;
+    pub(crate) mod host;
     pub(crate) mod run;
     pub(crate) mod schema;
+    pub(crate) mod server;
 }
 
 mod completions;
@@ -16,6 +18,7 @@ mod doctor_host;
 mod doctor_packs;
 mod failures;
 mod help_texts;
+mod shm;
 mod tls;
 
 /// A folder that the dynamic linker searches first, with files that are no libraries. It stays as long as the tests run.

@@ -571,16 +571,17 @@ fn tls_init_overwrites_nothing_and_leaves_nothing_half_done() {
 fn a_server_beyond_loopback_needs_tls() {
     let serve = |words: &[&str]| {
         let mut serve = farreach();
-        serve.args(["serve", "-p", "0"]).args(words);
+        // shm is no RDMA, so there is no rail.
+        serve.args(["serve", "-p", "0", "--require-rdma"]).args(words);
         serve
     };
     let commands = [
         "       farreach secret new farreach.secret",
-        "       farreach serve -p 0 --secret-file farreach.secret",
-        "       farreach serve -p 0 --insecure",
+        "       farreach serve -p 0 --require-rdma --secret-file farreach.secret",
+        "       farreach serve -p 0 --require-rdma --insecure",
     ];
     let ended = assert_fails(&mut serve(&[]), 2, &["error: cannot listen on port 0 without TLS"]);
-    for line in commands.iter().chain(&["       farreach serve -p 0 --listen 127.0.0.1"]) {
+    for line in commands.iter().chain(&["       farreach serve -p 0 --require-rdma --listen 127.0.0.1"]) {
         assert!(ended.stderr.lines().any(|it| it == *line), "{line:?} is alone on its line: {ended:#?}");
     }
     assert!(

@@ -25,7 +25,7 @@ fn tcp_is_tried_and_measured() {
     assert_eq!(ended.code, Some(0), "{ended:#?}");
     let report = ended.json();
     schema::assert_valid("doctor", &report);
-    assert_eq!(rows(&report), ["tcp with tcp works"], "{report:#}");
+    assert_eq!(rows(&report), ["tcp with tcp works", "shm with shm works"], "{report:#}");
     for row in report["pair"]["matrix"].as_array().expect("a matrix") {
         assert!(row["round_trip_ns"].as_u64() > Some(0), "{row:#}");
         assert!(row["rate_bits_per_second"].as_u64() > Some(1_000_000), "{row:#}");
@@ -38,12 +38,12 @@ fn tcp_is_tried_and_measured() {
         .iter()
         .filter_map(|it| it["subject"].as_str())
         .collect();
-    assert_eq!(subjects, ["control connection", "versions", "tcp with tcp"]);
+    assert_eq!(subjects, ["control connection", "versions", "tcp with tcp", "shm with shm"]);
     for finding in report["pair"]["findings"].as_array().expect("findings") {
         assert_eq!(finding["verdict"], "pass", "{finding:#}");
     }
-    // The host, and the rail; the last agent may end after its client.
-    server.wait_for_logs("doctor finished", 2);
+    // The host, and the rails; the last agent may end after its client.
+    server.wait_for_logs("doctor finished", 3);
 }
 
 #[test]

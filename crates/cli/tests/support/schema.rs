@@ -32,6 +32,7 @@ mod tests {
             "schema_version": 1,
             "verbs": { "library": null, "devices": [], "problems": [] },
             "fabric": { "library": null, "version": null, "offers": [], "problems": [] },
+            "shm": { "reach": null, "problems": [] },
             "rails": [],
         });
         assert_valid("devices", &document);

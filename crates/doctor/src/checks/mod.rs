@@ -19,6 +19,7 @@ mod memory;
 mod pci;
 mod port;
 mod routes;
+mod shm;
 mod stack;
 mod subnet;
 mod wire;
@@ -129,6 +130,16 @@ const CHECKS: &[Check] = &[
         name: "maps",
         why: "A memory region may need a mapping of its own, and a process has a limited number of mappings.",
         look: memory::maps,
+    },
+    Check {
+        name: "open files",
+        why: "Memory that processes share, links and connections need file descriptors.",
+        look: shm::open_files,
+    },
+    Check {
+        name: "shm",
+        why: "Processes of one host share memory over the rail shm, which needs no library.",
+        look: shm::shm,
     },
     Check {
         name: "huge pages",

@@ -53,7 +53,9 @@ fn without_kernel_support(pack: &Pack, support: KernelSupport) -> Finding {
                              the full kernel package, not the cloud one)";
     let problem = |found: String| match has_rdma(pack) {
         true => Finding::fail(found),
-        false => Finding::warn(format!("{found}; without an RDMA card, only tcp can be used")),
+        false => Finding::warn(format!(
+            "{found}; without an RDMA card, only tcp, and shm within a host, can be used"
+        )),
     };
     let release = pack.text("/proc/sys/kernel/osrelease").unwrap_or("of this host");
     let folder = format!("/lib/modules/{release}/kernel/drivers/infiniband/core");

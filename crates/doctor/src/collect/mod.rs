@@ -18,6 +18,7 @@ mod nodes;
 mod patterns;
 mod rdma;
 mod runner;
+mod shm;
 mod sysfs;
 mod verbs;
 mod walk;
@@ -54,6 +55,7 @@ fn read(runner: &impl Runner) -> (BTreeMap<String, Entry>, Probes) {
         let counters = scope.spawn(counters::growth);
         let verbs = scope.spawn(|| runner.verbs());
         let fabric = scope.spawn(|| runner.fabric());
+        let shm = scope.spawn(|| runner.shm());
         let firewall = scope.spawn(|| firewall::read(runner));
         let files = walk::read(patterns::PATTERNS);
         let probes = Probes {
@@ -67,6 +69,7 @@ fn read(runner: &impl Runner) -> (BTreeMap<String, Entry>, Probes) {
             verbs: with_fork(joined(verbs.join()), system.as_ref().ok()),
             rdma_namespaces: system.map(|system| system.namespaces).into(),
             fabric: joined(fabric.join()),
+            shm: joined(shm.join()),
             counters_growth: joined(counters.join()),
             transfers: Reading::default(),
         };

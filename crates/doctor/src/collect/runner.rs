@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{fabric, verbs};
-use crate::probes::{Fabric, Reading, Trial, Verbs};
+use super::{fabric, shm, verbs};
+use crate::probes::{Fabric, Reading, Shm, Trial, Verbs};
 
 /// The operations that [`host`](super::host) leaves to its caller, because they load foreign
 /// libraries, start processes, or move bytes.
@@ -16,6 +16,9 @@ pub trait Runner: Sync {
 
     /// Queries libfabric.
     fn fabric(&self) -> Reading<Fabric>;
+
+    /// Tries what the rail within a host needs. A seccomp filter may end the process.
+    fn shm(&self) -> Reading<Shm>;
 
     /// Runs a transfer from this host to itself over each of its rails.
     ///
@@ -53,6 +56,10 @@ impl Runner for InProcess {
 
     fn fabric(&self) -> Reading<Fabric> {
         fabric::look()
+    }
+
+    fn shm(&self) -> Reading<Shm> {
+        Reading::Read(shm::look())
     }
 
     fn transfers(&self) -> Reading<BTreeMap<String, Trial>> {

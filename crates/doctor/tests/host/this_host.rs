@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use farreach_doctor::collect::{self, InProcess, ProgramError, Runner};
-use farreach_doctor::probes::{Fabric, Reading, Trial, Verbs};
+use farreach_doctor::probes::{Fabric, Reading, Shm, Trial, Verbs};
 use farreach_doctor::{Dump, Verdict, checks};
 
 /// Asks no library and starts nothing.
@@ -17,6 +17,10 @@ impl Runner for Nothing {
     }
 
     fn fabric(&self) -> Reading<Fabric> {
+        Reading::Unread(WHY.to_owned())
+    }
+
+    fn shm(&self) -> Reading<Shm> {
         Reading::Unread(WHY.to_owned())
     }
 

@@ -6,3 +6,4 @@ mod meeting;
 mod operations;
 mod pair;
 mod processes;
+mod survey;

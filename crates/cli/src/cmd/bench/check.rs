@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use super::operation::Operation;
 use super::report::NotMeasured;
-use super::{BenchArgs, NativeOperation};
+use super::{BenchArgs, NativeOperation, Wanted};
 use crate::bounds;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::{self, GLANCE};
 use crate::native::Connection;
 use crate::session::Session;
+use crate::units;
 use crate::units::sweep::Counts;
 
 /// The limit of memory for a step, on either side.
@@ -103,6 +104,28 @@ fn queue_pair(args: &BenchArgs) -> Result<(), Failure> {
             .fix("measure the other operations with --connection rc"));
     }
     Ok(())
+}
+
+/// Returns the sizes for which the rails of a session have no messages, if some are wanted.
+pub(super) fn messages(session: &Session, wanted: &[Wanted]) -> Option<NotMeasured> {
+    let name = Operation::Send.name();
+    let sends: Vec<u64> =
+        wanted.iter().filter(|it| it.operation == Operation::Send).map(|it| it.size_bytes).collect();
+    let mut sizes: Vec<u64> =
+        sends.iter().copied().filter(|size| *size > session.message_bytes_max as u64).collect();
+    let is_whole = sizes.len() == sends.len();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let smallest = units::size(*sizes.first()?);
+    let over = session.choice.names.join(", ");
+    let failure = Failure::new(
+        Exit::Unavailable,
+        format!("a message over {over} has at most {} bytes", session.message_bytes_max),
+    )
+    .fix("measure larger sizes with --op write, or over another rail with -d");
+    let error = format!("{name} of {smallest} and more was not measured");
+    let lacking = NotMeasured::new(Some(name), error, &failure);
+    Some(NotMeasured { sizes_bytes: if is_whole { Vec::new() } else { sizes }, ..lacking })
 }
 
 /// Checks that the picture can be written. An existing file stays unchanged until there is a new

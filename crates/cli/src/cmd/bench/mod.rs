@@ -277,7 +277,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
         Some(failure) => failure.exit,
         None if report.head.is_interrupted => Exit::Interrupted,
         None if !is_passed => Exit::Failed,
-        None if !report.not_measured.is_empty() => Exit::Unavailable,
+        None if report.not_measured.iter().any(NotMeasured::is_whole) => Exit::Unavailable,
         None => Exit::Ok,
     })
 }
@@ -296,7 +296,12 @@ fn tell(args: &BenchArgs, report: &BenchReport) {
         text.lines().for_each(terminal::tell);
     }
     for lacking in &report.not_measured {
-        terminal::tell_failure(&lacking.why.failure(Exit::Unavailable), false);
+        if lacking.is_whole() {
+            terminal::tell_failure(&lacking.why.failure(Exit::Unavailable), false);
+        } else {
+            let Told { error, cause, .. } = &lacking.why;
+            terminal::tell(&format!("note: {error}: {}", cause.as_deref().unwrap_or_default()));
+        }
     }
 }
 
@@ -369,13 +374,16 @@ fn measure_over(
     report: &mut BenchReport,
     progress: &mut BenchProgress,
 ) -> Result<()> {
+    if let Some(lacking) = check::messages(session, wanted).filter(|it| !report.not_measured.contains(it)) {
+        report.not_measured.push(lacking);
+    }
     for wanted in wanted {
         if interrupt::is_asked() {
             break;
         }
         progress.tick(&wanted.told());
         let name = wanted.operation.name();
-        if report.not_measured.iter().any(|lacking| lacking.operation.as_deref() == Some(name)) {
+        if report.not_measured.iter().any(|lacking| lacking.has(name, wanted.size_bytes)) {
             continue;
         }
         match client::row(args, session, wanted).map_err(|error| session.explained(error))? {
@@ -429,6 +437,8 @@ fn rules(args: &BenchArgs, rails_max: Option<usize>, queues: usize) -> Rules {
     Rules {
         depth: depth.max(16),
         message_bytes_max: if sends { longest.max(4096) } else { 4096 },
+        // Longer ones are reported as not measured.
+        may_shorten: true,
         queues,
         rails_max,
         tuning: args.tuning,

@@ -51,6 +51,9 @@ pub(crate) struct BenchReport {
 pub(crate) struct NotMeasured {
     /// Null if all operations over a number of rails are missing.
     pub(crate) operation: Option<String>,
+    /// The sizes that are missing, because no rail has such long messages; empty if all are missing.
+    #[serde(default)]
+    pub(crate) sizes_bytes: Vec<u64>,
     #[serde(flatten)]
     pub(crate) why: Told,
 }
@@ -59,7 +62,18 @@ impl NotMeasured {
     /// Creates an entry with this failure as the reason.
     pub(crate) fn new(operation: Option<&str>, error: String, failure: &Failure) -> Self {
         let why = Told { error, cause: Some(failure.sentence()), fix: failure.fix.clone() };
-        Self { operation: operation.map(str::to_owned), why }
+        Self { operation: operation.map(str::to_owned), sizes_bytes: Vec::new(), why }
+    }
+
+    /// Returns whether the rows of this operation and size are missing.
+    pub(crate) fn has(&self, operation: &str, size_bytes: u64) -> bool {
+        self.operation.as_deref() == Some(operation)
+            && (self.is_whole() || self.sizes_bytes.contains(&size_bytes))
+    }
+
+    /// Returns whether all sizes are missing.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.sizes_bytes.is_empty()
     }
 }
 

@@ -1,25 +1,47 @@
-//! Queries both libraries. One that is missing or fails becomes a problem in the report.
+//! Queries both libraries, and opens the rail within this host. What is missing or fails becomes a
+//! problem in the report.
 
+use farreach::rails::shm::ShmRail;
 use farreach_fabric::{Hints, Info, Library};
+use farreach_rail::Properties;
+use farreach_shm::Place;
 use farreach_verbs::Error;
 use farreach_verbs::context::Context;
 use farreach_verbs::device::{Device as VerbsDevice, DeviceList};
 use farreach_verbs::system::{self, NodeAccess, Obstacle};
 
 use super::report::{
-    Device, Fabric, Gid, Limits, Nic, Offer, Port, Problem, Rail, Report, SCHEMA_VERSION, Verbs,
+    Device, Fabric, Gid, Limits, Nic, Offer, Port, Problem, Rail, Reach, Report, SCHEMA_VERSION, Shm, Verbs,
 };
 use crate::rails::{self, FabricRail, Found};
 
 /// Collects the devices, providers and rails of this host.
 pub(crate) fn report() -> Report {
-    let (verbs, fabric) = (verbs(), fabric());
-    let rails = rails(&verbs);
-    Report { schema_version: SCHEMA_VERSION, verbs, fabric, rails }
+    let (verbs, fabric, within_host) = (verbs(), fabric(), rails::within_host());
+    let rails = rails(&verbs, within_host.as_ref().ok());
+    let shm = match within_host.map(|shm| reach(&shm)) {
+        Ok(reach) => Shm { reach, problems: Vec::new() },
+        Err(failure) => {
+            let fix = failure.fix.unwrap_or_default();
+            Shm { reach: None, problems: vec![Problem { what: failure.error, cause: failure.cause, fix }] }
+        }
+    };
+    Report { schema_version: SCHEMA_VERSION, verbs, fabric, shm, rails }
+}
+
+fn reach(shm: &Properties) -> Option<Reach> {
+    let Place { user, network_namespace, .. } = Place::here().ok()?;
+    Some(Reach {
+        user,
+        network_namespace,
+        message_bytes_max: ShmRail::MESSAGE_BYTES_MAX,
+        request_bytes_max: shm.limits.bytes,
+        segments_max: shm.limits.targets.min(shm.limits.pieces),
+    })
 }
 
 /// Returns the rails, cards first.
-fn rails(verbs: &Verbs) -> Vec<Rail> {
+fn rails(verbs: &Verbs, shm: Option<&Properties>) -> Vec<Rail> {
     let card = |found: Found| {
         let device = found.name.split('/').next().unwrap_or(&found.name);
         let has_atomics = verbs.devices.iter().any(|it| it.name == device && it.atomics != NO_ATOMICS);
@@ -40,8 +62,13 @@ fn rails(verbs: &Verbs) -> Vec<Rail> {
         is_rdma: it.rail.is_rdma,
         has_atomics: it.has_atomics,
     };
+    let within = |shm: &Properties| {
+        let Found { name, through, is_rdma } = rails::found_within(shm);
+        let library = rails::library(&name).to_owned();
+        Rail { name, library, provider: None, through, is_rdma, has_atomics: shm.has_atomics }
+    };
     let cards = rails::verbs_rails().into_iter().map(card);
-    cards.chain(rails::fabric_rails().into_iter().map(provider)).collect()
+    cards.chain(rails::fabric_rails().into_iter().map(provider)).chain(shm.map(within)).collect()
 }
 
 /// The value that a device without atomics reports.

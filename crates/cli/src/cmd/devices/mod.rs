@@ -1,4 +1,5 @@
-//! `farreach devices`: lists the devices of both libraries on this host, or what is missing.
+//! `farreach devices`: lists the devices of both libraries and the rails of this host, or what is
+//! missing.
 
 mod collect;
 mod report;
@@ -13,7 +14,7 @@ use crate::terminal;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DevicesArgs {
-    /// Only this verbs device, or this libfabric provider or domain
+    /// Only this verbs device, this libfabric provider or domain, or shm
     #[arg(short, long, value_name = "NAME")]
     device: Option<String>,
 
@@ -32,7 +33,7 @@ Examples:
   farreach devices -v -d mlx5_0     all details of one card
   farreach devices --json | jq '.verbs.devices[].name'
 
-Exit code: 0 a device or provider was found; 3 none was found.";
+Exit code: 0 a device, provider or rail was found; 3 none was found.";
 
 /// Prints the list. The exit code is 3 if nothing can carry data.
 pub(crate) fn run(args: &DevicesArgs) -> Result<Exit> {

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use crate::rails;
+
 /// The schema version of the report.
 pub(crate) const SCHEMA_VERSION: u32 = 1;
 
@@ -19,6 +21,7 @@ pub(crate) struct Report {
     pub(crate) schema_version: u32,
     pub(crate) verbs: Verbs,
     pub(crate) fabric: Fabric,
+    pub(crate) shm: Shm,
     /// The rails: the names that `-d` of the tests accepts.
     pub(crate) rails: Vec<Rail>,
 }
@@ -26,7 +29,8 @@ pub(crate) struct Report {
 impl Report {
     /// Returns whether nothing here can carry data.
     pub(crate) fn is_empty(&self) -> bool {
-        self.verbs.devices.is_empty() && self.fabric.offers.is_empty()
+        let has_shm = self.rails.iter().any(|rail| rail.name == rails::SHM);
+        self.verbs.devices.is_empty() && self.fabric.offers.is_empty() && !has_shm
     }
 
     /// Drops every device and offer that does not have this name.
@@ -61,9 +65,9 @@ impl Report {
 pub(crate) struct Rail {
     /// The name in `-d` and in reports: `rxe0`, `tcp`.
     pub(crate) name: String,
-    /// The library: `verbs` or `libfabric`.
+    /// The library: `verbs`, `libfabric`, or `farreach-shm`, which is part of the command.
     pub(crate) library: String,
-    /// The libfabric provider behind it; null for a verbs device.
+    /// The libfabric provider behind it; null for other rails.
     pub(crate) provider: Option<String>,
     /// The library and the address, as text.
     pub(crate) through: String,
@@ -89,6 +93,31 @@ pub(crate) struct Verbs {
     pub(crate) library: Option<PathBuf>,
     pub(crate) devices: Vec<Device>,
     pub(crate) problems: Vec<Problem>,
+}
+
+/// The rail within this host, or why it cannot be used.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Shm {
+    /// The processes that it reaches, and its limits; null if it cannot be used.
+    pub(crate) reach: Option<Reach>,
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// The processes that the rail within this host reaches, and its limits.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Reach {
+    /// The number of the user to whom both processes must belong.
+    pub(crate) user: u32,
+    /// The number of the network namespace in which both processes must be.
+    pub(crate) network_namespace: u64,
+    /// The longest message.
+    pub(crate) message_bytes_max: usize,
+    /// The largest work request. Transfers are split into these.
+    pub(crate) request_bytes_max: u64,
+    /// The maximum number of segments of a work request, on each side.
+    pub(crate) segments_max: usize,
 }
 
 /// Something that is missing or failed.
@@ -286,6 +315,7 @@ mod tests {
                 offers: vec![offer("net"), offer("tcp;ofi_rxm")],
                 problems: Vec::new(),
             },
+            shm: Shm { reach: None, problems: Vec::new() },
             rails: vec![Rail {
                 name: "tcp".to_owned(),
                 library: "libfabric".to_owned(),

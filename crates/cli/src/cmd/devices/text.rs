@@ -2,13 +2,14 @@
 //! fix.
 
 use super::DevicesArgs;
-use super::report::{Device, Offer, Port, Problem, Rail, Report, Verbs};
+use super::report::{Device, Offer, Port, Problem, Rail, Reach, Report, Shm, Verbs};
 use crate::terminal::{folded, table};
 use crate::units::size;
 
 /// Formats the whole report.
 pub(crate) fn render(report: &Report, args: &DevicesArgs, width: Option<u16>) -> String {
-    let mut sections = vec![verbs(&report.verbs, args, width), fabric(report, args, width)];
+    let mut sections =
+        vec![verbs(&report.verbs, args, width), fabric(report, args, width), shm(&report.shm, args, width)];
     if !report.rails.is_empty() {
         sections.push(rails(&report.rails, width));
     }
@@ -159,6 +160,24 @@ fn fabric(report: &Report, args: &DevicesArgs, width: Option<u16>) -> String {
     text
 }
 
+fn shm(shm: &Shm, args: &DevicesArgs, width: Option<u16>) -> String {
+    let reach = |reach: &Reach| format!("processes of user {} in this network namespace", reach.user);
+    let mut text = heading("shm", shm.reach.as_ref().map(reach), false, width);
+    if let Some(reach) = shm.reach.as_ref().filter(|_| args.verbose) {
+        let lines = [
+            ("network namespace", reach.network_namespace.to_string()),
+            ("messages", format!("up to {} bytes", reach.message_bytes_max)),
+            (
+                "work requests",
+                format!("up to {}, {} segments", size(reach.request_bytes_max), reach.segments_max),
+            ),
+        ];
+        text.push_str(&details("shm", &lines, width));
+    }
+    text.push_str(&problems(&shm.problems, width));
+    text
+}
+
 /// Groups the offers that share a key, in the library's order. A provider makes one offer for each
 /// domain, endpoint type and address, and they are printed once.
 fn grouped<'a>(offers: &'a [Offer], key: impl Fn(&'a Offer) -> Vec<&'a str>) -> Vec<Vec<&'a Offer>> {
@@ -269,10 +288,13 @@ fn problems(problems: &[Problem], width: Option<u16>) -> String {
 /// Returns a summary, if the result is not clear from the lists.
 fn summary(report: &Report, args: &DevicesArgs) -> Option<String> {
     let providers = distinct(report.fabric.offers.iter().map(|offer| offer.provider.as_str()));
+    let shm = if report.shm.reach.is_some() { "; the rail shm works within it" } else { "" };
     match (&args.device, report.verbs.devices.is_empty(), providers.is_empty()) {
-        (Some(name), true, true) => Some(format!("No device, provider or domain is named {name}.")),
+        (Some(name), true, true) if report.is_empty() => {
+            Some(format!("No device, provider or domain is named {name}."))
+        }
         (None, true, true) => {
-            Some("This host has no usable RDMA device and no libfabric provider.".to_owned())
+            Some(format!("This host has no usable RDMA device and no libfabric provider{shm}."))
         }
         (None, true, false) => {
             Some(format!("This host has no usable RDMA device; libfabric offers {}.", providers.join(", ")))

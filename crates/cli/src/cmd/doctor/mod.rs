@@ -48,7 +48,7 @@ pub(crate) struct DoctorArgs {
     #[arg(value_name = "PEER", conflicts_with = "from")]
     peer: Option<PeerAddress>,
 
-    /// Try only these rails of this host, separated by commas: RDMA devices (mlx5_0, rxe0) or libfabric providers (tcp, efa)
+    /// Try only these rails of this host, separated by commas: RDMA devices (mlx5_0, rxe0), libfabric providers (tcp, efa), or shm within a host
     #[arg(short, long = "device", value_name = "NAME", value_delimiter = ',', requires = "peer", add = ArgValueCompleter::new(rails::completions))]
     devices: Vec<String>,
 

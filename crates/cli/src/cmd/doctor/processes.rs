@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farreach_doctor::collect::{ProgramError, Runner};
-use farreach_doctor::probes::{Fabric, NO_ANSWER, Reading, Trial, Verbs};
+use farreach_doctor::probes::{Fabric, NO_ANSWER, Reading, Shm, Trial, Verbs};
 use serde::de::DeserializeOwned;
 
 use super::examine::Rail;
@@ -70,6 +70,10 @@ impl Runner for Processes {
     fn fabric(&self) -> Reading<Fabric> {
         answer(&["fabric"], LOOK)
             .unwrap_or_else(|reason| Reading::Unread(format!("query of libfabric: {reason}")))
+    }
+
+    fn shm(&self) -> Reading<Shm> {
+        answer(&["shm"], LOOK).unwrap_or_else(|reason| Reading::Unread(format!("trial of shm: {reason}")))
     }
 
     /// Tries one rail after the other, so that none slows another.

@@ -184,7 +184,7 @@ impl Server {
         let welcome = Welcome {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             host: host_name(),
-            offers: Wish::of(agents.rails()),
+            offers: Wish::offered(agents.rails()),
             connections_max: budget.clients_of_origin(),
         };
         let now = Instant::now();

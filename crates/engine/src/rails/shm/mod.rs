@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use farreach_memory::{Buffers, Exposed, Memory, process_epoch};
 use farreach_proto::counter::IMMEDIATE_PAGES_MAX;
+use farreach_proto::machine::HEADER;
 use farreach_rail::{
     EndedKeys, Event, Key, KeyId, Limits, LinkKey, PeerKey, Proof, Properties, Rail, RailError, Refusal,
     RemoteSegment, Scope, WorkRequest,
@@ -109,6 +110,9 @@ pub struct ShmRail {
 }
 
 impl ShmRail {
+    /// The maximum of `Settings::message_max` of an engine with this rail, in bytes.
+    pub const MESSAGE_BYTES_MAX: usize = MESSAGE_MAX - HEADER;
+
     /// Opens the rail: links with so many work requests in flight, and messages of this length.
     pub fn open(window: u32, message_max: usize) -> Result<Self, RailError> {
         let operation = "open the rail shm";

@@ -28,6 +28,8 @@ enum What {
     Verbs,
     /// Query libfabric
     Fabric,
+    /// Try what the rail within a host needs
+    Shm,
     /// List the rails
     Rails,
     /// Try a transfer over a rail
@@ -44,6 +46,7 @@ pub(crate) fn run(args: &ExamineArgs) -> Result<Exit> {
     let found = match &args.what {
         What::Verbs => serde_json::to_string(&InProcess.verbs()),
         What::Fabric => serde_json::to_string(&InProcess.fabric()),
+        What::Shm => serde_json::to_string(&InProcess.shm()),
         What::Rails => serde_json::to_string(&rails::look()),
         What::Transfer { rail } => serde_json::to_string(&transfer::attempt(rail)),
     };

@@ -7,7 +7,6 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use farreach::rails::fabric;
 use farreach_doctor::collect;
 use farreach_doctor::pair::PairPack;
 
@@ -41,6 +40,7 @@ pub(crate) fn look(args: &ClientArgs) -> Result<PairPack> {
     rails::check_named(&args.rails)?;
     let mut progress = LineProgress::new(args.json);
     let placed = session::place(args, &engine::order(Wish::default(), Task::Look))?;
+    let offers = placed.welcome.offers.clone();
     let name = &placed.welcome.host;
     let peer = if *name == host_name() { args.peer.host().to_owned() } else { name.clone() };
     progress.tick(format!("examining this host and {peer}"));
@@ -53,7 +53,8 @@ pub(crate) fn look(args: &ClientArgs) -> Result<PairPack> {
     let told: Result<HostTold, Failure> = line.recv_long(PACK_BYTES_MAX, LOOK_PATIENCE)?;
     let told = told.map_err(of_the_server)?;
     drop(line);
-    let (pairs, left_out) = pairs(&own_rails(&args.rails)?, &told.rails);
+    let apart = rails::apart(&offers).map(|(cause, _)| cause);
+    let (pairs, left_out) = pairs(&own_rails(&args.rails)?, &told.rails, apart.as_deref());
     let mut cells = Vec::new();
     let total = pairs.len();
     for (number, (local, remote)) in pairs.into_iter().enumerate() {
@@ -102,23 +103,28 @@ fn own_rails(args: &RailArgs) -> Result<Vec<String>, Failure> {
     Ok(names)
 }
 
-/// Pairs the rails: each card with every card, and each libfabric provider with itself.
-fn pairs(here: &[String], there: &[String]) -> (Vec<(String, String)>, Vec<LeftOut>) {
+/// Pairs the rails: each card with every card, and each other rail with itself. `apart` is the reason
+/// why shm does not reach the peer, if there is one.
+fn pairs(here: &[String], there: &[String], apart: Option<&str>) -> (Vec<(String, String)>, Vec<LeftOut>) {
     let (mut pairs, mut left_out) = (Vec::new(), Vec::new());
     let leave = |rail: &String, reason: &str| LeftOut::new(rail, reason);
     for local in here {
-        let met: Vec<&String> = if fabric::is_provider(local) {
-            there.iter().filter(|remote| *remote == local).collect()
+        if let Some(apart) = apart.filter(|_| local == rails::SHM) {
+            left_out.push(leave(local, apart));
+            continue;
+        }
+        let met: Vec<&String> = if rails::is_card(local) {
+            there.iter().filter(|remote| rails::is_card(remote)).collect()
         } else {
-            there.iter().filter(|remote| !fabric::is_provider(remote)).collect()
+            there.iter().filter(|remote| *remote == local).collect()
         };
         if met.is_empty() {
             left_out.push(leave(local, "the peer has no matching rail"));
         }
         pairs.extend(met.into_iter().map(|remote| (local.clone(), remote.clone())));
     }
-    let has_card = here.iter().any(|name| !fabric::is_provider(name));
-    let unmet = there.iter().filter(|name| !fabric::is_provider(name) && !has_card);
+    let has_card = here.iter().any(|name| rails::is_card(name));
+    let unmet = there.iter().filter(|name| rails::is_card(name) && !has_card);
     left_out.extend(unmet.map(|name| leave(name, "this host has no RDMA card")));
     (pairs, left_out)
 }
@@ -161,7 +167,7 @@ fn within(
 }
 
 fn meet(args: &ClientArgs, cell: Cell) -> Result<Cell> {
-    if fabric::is_provider(&cell.local) {
+    if !rails::is_card(&cell.local) {
         return engine::attempt(args, cell);
     }
     let task = Task::Cards { server: cell.remote.clone(), client: cell.local.clone() };
@@ -180,7 +186,7 @@ mod tests {
     #[test]
     fn every_card_meets_every_card_and_providers_meet_themselves() {
         let (here, there) = (names(&["rxe0", "rxe1", "efa", "tcp"]), names(&["mlx5_0", "mlx5_1", "tcp"]));
-        let (found, left_out) = pairs(&here, &there);
+        let (found, left_out) = pairs(&here, &there, None);
         let pairs: Vec<String> = found.iter().map(|(one, other)| format!("{one}-{other}")).collect();
         assert_eq!(pairs, ["rxe0-mlx5_0", "rxe0-mlx5_1", "rxe1-mlx5_0", "rxe1-mlx5_1", "tcp-tcp"]);
         assert_eq!(left_out.len(), 1);
@@ -191,8 +197,18 @@ mod tests {
     }
 
     #[test]
+    fn shm_is_tried_only_within_a_host() {
+        let rails = names(&["shm", "tcp"]);
+        let (found, left_out) = pairs(&rails, &rails, None);
+        assert_eq!((found.len(), left_out.len()), (2, 0));
+        let (found, left_out) = pairs(&rails, &rails, Some("the server runs on another host"));
+        assert_eq!(found, [("tcp".to_owned(), "tcp".to_owned())]);
+        assert_eq!(left_out[0].reason, "the server runs on another host");
+    }
+
+    #[test]
     fn who_has_nobody_to_meet_is_told() {
-        let (found, left_out) = pairs(&names(&["tcp"]), &names(&["mlx5_0"]));
+        let (found, left_out) = pairs(&names(&["tcp"]), &names(&["mlx5_0"]), None);
         assert!(found.is_empty());
         let rails: Vec<&str> = left_out.iter().map(|it| it.rail.as_str()).collect();
         assert_eq!(rails, ["tcp", "mlx5_0"]);

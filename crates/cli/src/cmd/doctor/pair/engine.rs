@@ -1,4 +1,4 @@
-//! Tries a rail of libfabric by engines, like every other test.
+//! Tries a rail without a card by engines, like every other test.
 
 use std::time::Instant;
 

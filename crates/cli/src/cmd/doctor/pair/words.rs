@@ -65,7 +65,7 @@ impl Task {
         match self {
             Self::Look => "checks of this host".to_owned(),
             Self::Cards { server, client } => format!("trial of {server} with the client's {client}"),
-            Self::Engine => "trial of a libfabric rail".to_owned(),
+            Self::Engine => "trial of a rail without a card".to_owned(),
         }
     }
 }

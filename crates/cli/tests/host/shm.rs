@@ -1,0 +1,350 @@
+//! The commands over the rail shm, between two processes of this host: no library is used, whatever is installed.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farreach_testkit::shared_object;
+use serde_json::{Value, json};
+
+use super::without_libraries;
+use crate::support::client::{Client, TOLD_WITHIN, assert_failed, assert_fails};
+use crate::support::run::{Ended, FARREACH, end_of};
+use crate::support::server::Server;
+
+/// What both sides are told. Without libraries it may as well be nothing.
+const RAIL: [&str; 2] = ["-d", "shm"];
+
+/// Every command, short enough for a busy machine.
+const COMMANDS: [(&str, &[&str]); 4] = [
+    ("fill", &["--pages", "64"]),
+    ("ping", &["-n", "20"]),
+    ("blast", &["-n", "50"]),
+    ("bench", &["-D", "0.02", "-r", "1", "--warm-up", "0.01"]),
+];
+
+fn server(words: &[&str]) -> Server {
+    Server::start_within(&format!("export LD_LIBRARY_PATH={}", without_libraries().display()), words)
+}
+
+fn client(server: &Server, command: &str, words: &[&str]) -> Command {
+    let mut client = server.client(command, words);
+    client.env("LD_LIBRARY_PATH", without_libraries());
+    client
+}
+
+fn run(server: &Server, command: &str, words: &[&str]) -> Ended {
+    end_of(&mut client(server, command, words))
+}
+
+/// What is in /dev/shm, where other libraries leave files.
+fn shared_files() -> BTreeSet<String> {
+    let files = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+    files.map(|file| file.file_name().to_string_lossy().into_owned()).collect()
+}
+
+fn assert_no_file_of_ours(before: &BTreeSet<String>) {
+    let left: Vec<String> = shared_files().difference(before).cloned().collect();
+    // Other programs of this machine have their own.
+    assert!(!left.iter().any(|file| file.contains("farreach")), "{left:?}");
+}
+
+#[test]
+fn every_command_works_without_any_library() {
+    let before = shared_files();
+    for rail in [&RAIL[..], &[]] {
+        let mut server = server(rail);
+        let lines = server.startup_lines();
+        assert!(lines.contains("\nshm   no    within this host, uid "), "{lines}");
+        for (command, words) in COMMANDS {
+            let ended = run(&server, command, &[words, rail].concat());
+            assert_eq!(ended.code, Some(0), "{command}: {ended:#?}");
+            assert!(ended.stdout.contains(" over shm (no RDMA)"), "{command}: {ended:#?}");
+            let log = server.wait_for_log(&format!("{command} from"));
+            assert!(log.ends_with(" over shm"), "{log}");
+        }
+        server.wait_for_no_agent();
+    }
+    assert_no_file_of_ours(&before);
+}
+
+#[test]
+fn reports_name_the_rail_and_its_library() {
+    let server = server(&RAIL);
+    let report = run(&server, "ping", &[&["-n", "5", "--json"], &RAIL[..]].concat()).json();
+    let rail = &report["rails"][0];
+    assert_eq!((&rail["name"], &rail["library"]), (&json!("shm"), &json!("farreach-shm")));
+    assert_eq!((&rail["is_rdma"], &report["rails_why"]), (&json!(false), &json!("named by -d")));
+    let report = run(&server, "ping", &["-n", "5", "--json"]).json();
+    let why = "no active RDMA card on either side, and no libfabric; both sides run on this host";
+    assert_eq!(report["rails_why"], why);
+}
+
+/// Messages go through a ring. `bench` measures those that fit, and says which ones do not.
+#[test]
+fn messages_that_are_too_long_are_told() {
+    let server = server(&RAIL);
+    let long = run(&server, "ping", &["--op", "send", "-s", "64K", "-d", "shm"]);
+    assert_failed(long, 3, &["messages of 64 KiB are not possible over shm", "at most 14320 bytes", "--op"]);
+    let bench = |sizes: &str| {
+        let words = ["--op", "send", "-s", sizes, "-D", "0.02", "-r", "1", "--warm-up", "0.01", "--json"];
+        run(&server, "bench", &[&words[..], &RAIL].concat())
+    };
+    let some = bench("8,64K");
+    assert_eq!(some.code, Some(0), "{some:#?}");
+    assert!(
+        some.stderr.contains("note: send of 64 KiB and more was not measured: a message over shm"),
+        "{some:#?}"
+    );
+    let report = some.json();
+    assert_eq!(report["not_measured"][0]["sizes_bytes"], json!([65_536]));
+    // A row for each depth.
+    assert_eq!(report["rows"].as_array().map(Vec::len), Some(2), "{report:#}");
+    let none = bench("64K");
+    assert_failed(none, 3, &["send of 64 KiB and more was not measured"]);
+}
+
+#[test]
+fn rails_that_are_none_are_told() {
+    let server = server(&RAIL);
+    for (words, code, told) in [
+        (&["-d", "shm@127.0.0.1"][..], 2, "shm has no address"),
+        (&["-d", "shmm"], 3, "did you mean shm?"),
+        (&["-d", "tcp"], 3, "the server offers shm"),
+        (&["-d", "shm", "--require-rdma"], 3, "shm is not RDMA"),
+        (&["-d", "shm", "--tclass", "3"], 3, "shm sends no packets"),
+    ] {
+        assert_fails(&mut client(&server, "ping", words), code, &[told]);
+    }
+}
+
+/// A client that is killed leaves no agent behind, and the next one is served.
+#[test]
+fn a_killed_client_is_noticed() {
+    let before = shared_files();
+    let mut server = server(&RAIL);
+    for command in ["blast", "bench"] {
+        let mut victim = client(&server, command, &[&["-D", "60"], &RAIL[..]].concat());
+        let victim = Client::start(&mut victim);
+        server.wait_for_log(&format!("{command} from"));
+        thread::sleep(Duration::from_millis(300));
+        victim.kill();
+        let killed = Instant::now();
+        server.wait_for_no_agent();
+        assert!(killed.elapsed() < TOLD_WITHIN, "{command}: {:?}", killed.elapsed());
+        server.wait_for_log(&format!("{command} failed: the peer is lost"));
+    }
+    assert_eq!(run(&server, "ping", &[&["-n", "5"], &RAIL[..]].concat()).code, Some(0));
+    assert_no_file_of_ours(&before);
+}
+
+/// A client that is stopped is given up, and says so when it runs again.
+#[test]
+fn a_stopped_client_is_given_up() {
+    let mut server = server(&RAIL);
+    let stopped = Client::start(&mut client(&server, "blast", &[&["-D", "60"], &RAIL[..]].concat()));
+    server.wait_for_log("blast from");
+    thread::sleep(Duration::from_millis(300));
+    stopped.signal("STOP");
+    let since = Instant::now();
+    server.wait_for_no_agent();
+    assert!(since.elapsed() < 2 * TOLD_WITHIN, "{:?}", since.elapsed());
+    stopped.signal("CONT");
+    assert_failed(stopped.end_within(TOLD_WITHIN), 4, &[]);
+}
+
+#[test]
+fn an_agent_that_ends_or_stops_is_told_to_the_client() {
+    let before = shared_files();
+    let mut server = server(&RAIL);
+    for (count, (signal, command, words)) in
+        [("KILL", "blast", "-D"), ("KILL", "bench", "-D"), ("STOP", "blast", "-D")].into_iter().enumerate()
+    {
+        let victim = Client::start(&mut client(&server, command, &[&[words, "60"], &RAIL[..]].concat()));
+        server.wait_for_logs(" from ", count + 1);
+        thread::sleep(Duration::from_millis(300));
+        server.signal_agents(signal);
+        assert_failed(victim.end_within(2 * TOLD_WITHIN), 4, &["cause: "]);
+        if signal == "STOP" {
+            server.signal_agents("KILL");
+        }
+        server.wait_for_no_agent();
+    }
+    assert_no_file_of_ours(&before);
+}
+
+/// A server that is killed takes its agents along, and the client is told.
+#[test]
+fn a_killed_server_is_told_to_the_client() {
+    let mut server = server(&RAIL);
+    let victim = Client::start(&mut client(&server, "blast", &[&["-D", "60"], &RAIL[..]].concat()));
+    server.wait_for_log("blast from");
+    let agents = server.agent_ids();
+    server.signal("KILL");
+    assert_failed(victim.end_within(TOLD_WITHIN), 4, &["cause: "]);
+    let is_gone = |id: &u32| !fs::exists(format!("/proc/{id}")).unwrap_or(false);
+    let deadline = Instant::now() + TOLD_WITHIN;
+    while !agents.iter().all(is_gone) {
+        assert!(Instant::now() < deadline, "{agents:?} are still there");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A client that is another user, in the eyes of the kernel: in a user namespace without a map it is nobody.
+#[test]
+fn another_user_is_told() {
+    let server = server(&RAIL);
+    let nobody = |words: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", FARREACH]).args(words).env("LD_LIBRARY_PATH", without_libraries());
+        command
+    };
+    let address = server.address();
+    for command in ["fill", "ping", "blast", "bench"] {
+        let words = [
+            "error: shm does not reach the server",
+            "as user 65534",
+            "run this command as the server's user",
+        ];
+        assert_fails(&mut nobody(&[command, &address, "-d", "shm"]), 3, &words);
+    }
+    // Without a name there is no common rail.
+    assert_fails(
+        &mut nobody(&["ping", &address]),
+        3,
+        &["no common rail with the server", "shm does not reach it: "],
+    );
+    let report = end_of(&mut nobody(&["doctor", &address, "--json"])).json();
+    let left_out = report["pair"]["left_out"].as_array().expect("a list").clone();
+    let shm = left_out.iter().find(|it| it["rail"] == "shm").unwrap_or_else(|| panic!("{left_out:?}"));
+    assert!(shm["reason"].as_str().is_some_and(|why| why.contains("as user 65534")), "{shm}");
+}
+
+/// Answers every client with this welcome.
+fn greeter(offers: &Value) -> String {
+    let welcome =
+        json!({ "Ok": { "version": "0.1.0", "host": "h", "offers": offers, "connections_max": 1 } });
+    let message = welcome.to_string();
+    let len = (message.len() as u32).to_be_bytes();
+    let bytes = [&b"frcmd\n\x00\x04"[..], &len, message.as_bytes()].concat();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it listens").to_string();
+    // It ends with the test's process.
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.write_all(&bytes);
+            std::mem::forget(stream);
+        }
+    });
+    address
+}
+
+/// Other hosts and namespaces, of which a server tells. What it tells is compared, and not printed.
+#[test]
+fn a_server_elsewhere_is_told() {
+    let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("/proc is mounted");
+    let user = std::os::unix::fs::MetadataExt::uid(&fs::metadata("/proc/self").expect("/proc is mounted"));
+    for (boot_id, user, told) in [
+        ("\u{1b}[31melsewhere", user, "the server runs on another host"),
+        (boot_id.trim(), user, "the server runs in another network namespace"),
+        (boot_id.trim(), user ^ 1, "and this command as user"),
+    ] {
+        let place = json!({ "boot_id": boot_id, "user": user, "network_namespace": 1 });
+        let server = greeter(&json!({ "cards": false, "providers": ["shm"], "place": place }));
+        let mut ping = Command::new(FARREACH);
+        let ping = ping.args(["ping", &server, "-d", "shm"]).env("LD_LIBRARY_PATH", without_libraries());
+        assert_fails(ping, 3, &["error: shm does not reach the server", told]);
+    }
+}
+
+/// Forbids a process memfd_create when it starts, and its children too: a real filter of the kernel.
+const WITHOUT_MEMFD: &str = r#"
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+__attribute__((constructor)) static void forbid(void) {
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_memfd_create, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = { sizeof filter / sizeof *filter, filter };
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+        _exit(99);
+}
+"#;
+
+fn without_memfd(words: &[&str]) -> Command {
+    static FILTER: OnceLock<std::path::PathBuf> = OnceLock::new();
+    let filter =
+        FILTER.get_or_init(|| shared_object(env!("CARGO_TARGET_TMPDIR"), "without_memfd", WITHOUT_MEMFD, ""));
+    let mut command = Command::new(FARREACH);
+    command.args(words).env("LD_PRELOAD", filter).env("LD_LIBRARY_PATH", without_libraries());
+    command
+}
+
+fn within_descriptors(count: u32, words: &[&str]) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!(r#"ulimit -n {count}; exec "$@""#), "sh", FARREACH]).args(words);
+    command.env("LD_LIBRARY_PATH", without_libraries());
+    command
+}
+
+/// The finding of a check that is not passed.
+fn finding(report: &Value, check: &str) -> Value {
+    let checks = report["hosts"][0]["checks"].as_array();
+    let checks = checks.unwrap_or_else(|| panic!("no checks in {report:#}"));
+    let check = checks.iter().find(|it| it["check"] == check).unwrap_or_else(|| panic!("no {check}"));
+    check["findings"][0].clone()
+}
+
+#[test]
+fn a_seccomp_filter_is_told() {
+    let devices = end_of(&mut without_memfd(&["devices"]));
+    assert_eq!(devices.code, Some(3), "{devices:#?}");
+    for told in ["shm: not available", "cause: memfd_create: Operation not permitted", "seccomp profile"] {
+        assert!(devices.stdout.contains(told), "{told}: {}", devices.stdout);
+    }
+    assert_fails(&mut without_memfd(&["serve", "-p", "0", "-l", "127.0.0.1"]), 3, &["no rail to offer"]);
+    let serve = without_memfd(&["serve", "-p", "0", "-l", "127.0.0.1", "-d", "shm"]);
+    assert_fails(&mut { serve }, 3, &["this host has no rail shm", "memfd_create", "seccomp"]);
+    let report = end_of(&mut without_memfd(&["doctor", "--no-transfers", "--json"])).json();
+    let finding = finding(&report, "shm");
+    assert_eq!((&finding["verdict"], &finding["subject"]), (&json!("fail"), &json!("memfd_create")));
+    assert!(
+        finding["found"].as_str().is_some_and(|it| it.contains("a seccomp filter is active")),
+        "{finding:#}"
+    );
+}
+
+#[test]
+fn a_low_limit_of_descriptors_is_told() {
+    let devices = end_of(&mut within_descriptors(20, &["devices"]));
+    assert_eq!(devices.code, Some(3), "{devices:#?}");
+    assert!(devices.stdout.contains("ulimit -n"), "{}", devices.stdout);
+    let report = end_of(&mut within_descriptors(20, &["doctor", "--no-transfers", "--json"])).json();
+    assert_eq!(finding(&report, "open files")["verdict"], "fail");
+    assert_eq!(finding(&report, "shm")["verdict"], "fail");
+    // With as many as the survey asks for, a client works.
+    let server = server(&RAIL);
+    let address = server.address();
+    let ended = end_of(&mut within_descriptors(40, &["ping", &address, "-n", "5", "-d", "shm"]));
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+}
+
+#[test]
+fn doctor_tries_shm_with_a_peer_on_this_host() {
+    let server = server(&RAIL);
+    let report = run(&server, "doctor", &["--json"]).json();
+    let matrix = report["pair"]["matrix"].as_array().expect("a list").clone();
+    let shm = matrix.iter().find(|row| row["local"] == "shm").unwrap_or_else(|| panic!("{report:#}"));
+    assert_eq!(shm["state"], "works", "{shm:#}");
+}
