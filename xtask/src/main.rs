@@ -36,6 +36,7 @@ mod process;
 mod quick;
 mod side_by_side;
 mod sim;
+mod soak;
 mod soundness;
 mod start;
 mod stolen;
@@ -87,6 +88,8 @@ enum Task {
     Sim(sim::SimArgs),
     /// Attack an engine and `farreach serve`, and measure what honest clients notice.
     Hostile(hostile::HostileArgs),
+    /// Kill and stop processes at random instants, next to an engine that serves steady peers.
+    Soak(soak::SoakArgs),
     /// Run the tests that call libfabric under valgrind's memcheck.
     Memcheck(memcheck::MemcheckArgs),
     /// Run commands and tests in a guest with a real RDMA kernel.
@@ -129,6 +132,7 @@ fn main() -> ExitCode {
         Task::Soundness(args) => soundness::execute(&args).map(|()| 0),
         Task::Sim(args) => sim::execute(&args).map(|()| 0),
         Task::Hostile(args) => hostile::execute(&args).map(|()| 0),
+        Task::Soak(args) => soak::execute(&args).map(|()| 0),
         Task::Memcheck(args) => memcheck::execute(&args).map(|()| 0),
         Task::Vm(command) => vm::execute(command),
         Task::Attempt(args) => in_guest::execute(&args).map(|()| 0),

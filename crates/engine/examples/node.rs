@@ -6,6 +6,7 @@
 //! $ node send peer=127.0.0.1:40123 rails=tcp   # connects, writes to granted memory in rounds
 //! $ node echo peer=127.0.0.1:40123 rails=tcp   # connects, writes back what was written to it
 //! $ node hold peer=127.0.0.1:40123 rails=tcp   # connects, grants, looks for unexpected bytes
+//! $ node add peer=127.0.0.1:40123 rails=shm    # connects, adds to two words of granted memory
 //! ```
 //!
 //! Further options are `listen=ADDRESS`, `heartbeat=MS`, `silence=MS` and `stall=MS`. It prints
@@ -18,8 +19,8 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use farreach::{
-    Counter, Engine, Error, ErrorKind, Grant, PageMap, Peer, RemoteCounter, RemoteSlice, Rights, Settings,
-    Slice, Transferred,
+    CompareSwap, Counter, Engine, Error, ErrorKind, Grant, PageMap, Peer, RemoteCounter, RemoteSlice, Rights,
+    Settings, Slice, Transferred,
 };
 
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
@@ -33,6 +34,8 @@ const ECHO_PAGE: usize = 4 << 10;
 
 /// The length of the memory that `hold` grants with all rights.
 const HOLD_LEN: usize = 1 << 20;
+/// How often `add` adds to each word.
+const ADDS: u32 = 2000;
 /// The byte that is never sent.
 const POISON: u8 = 0xEE;
 
@@ -45,7 +48,7 @@ const WATCHED: Duration = Duration::from_millis(200);
 
 fn main() -> Result<()> {
     let mut words = std::env::args().skip(1);
-    let role = words.next().ok_or("a role is missing: send, receive, echo or hold")?;
+    let role = words.next().ok_or("a role is missing: send, receive, echo, hold or add")?;
     let options: HashMap<String, String> = words
         .map(|word| match word.split_once('=') {
             Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
@@ -58,7 +61,8 @@ fn main() -> Result<()> {
         "receive" => receive(&engine, &accept(&engine, &options)?),
         "echo" => echo(&engine, &connect(&engine, &options)?),
         "hold" => hold(&engine, &connect(&engine, &options)?),
-        other => Err(format!("`{other}` is no role: send, receive, echo or hold").into()),
+        "add" => add(&connect(&engine, &options)?),
+        other => Err(format!("`{other}` is no role: send, receive, echo, hold or add").into()),
     }
 }
 
@@ -203,6 +207,36 @@ fn hold(engine: &Engine, peer: &Peer) -> Result<()> {
     std::thread::sleep(WATCHED);
     look_for_poison(&grant)?;
     println!("ended clean");
+    Ok(())
+}
+
+/// Adds to a word, and increments another one by compare-and-swap, both `ADDS` times.
+fn add(peer: &Peer) -> Result<()> {
+    let token = String::from_utf8(peer.recv().wait(SOON)?)?;
+    let memory = peer.remote(token.parse()?).wait(SOON)?;
+    let word = |at| memory.get(at..at + 8).ok_or("the memory is too short");
+    let (added, swapped) = (word(0)?, word(8)?);
+    let (mut last, mut expected) = (None, 0);
+    for _ in 0..ADDS {
+        let before = peer.fetch_add(&added, 1).wait(SOON)?;
+        if last.is_some_and(|last| before <= last) {
+            return Err(format!("{before} came after {last:?}").into());
+        }
+        last = Some(before);
+        loop {
+            let swap = CompareSwap { expected, desired: expected + 1 };
+            let before = peer.compare_and_swap(&swapped, swap).wait(SOON)?;
+            let is_swapped = before == expected;
+            expected = if is_swapped { before + 1 } else { before };
+            if is_swapped {
+                break;
+            }
+        }
+    }
+    peer.send("added").wait(SOON)?;
+    // The peer reads its words, and leaves.
+    let _ = peer.recv().wait(LONG);
+    println!("ended with all sums");
     Ok(())
 }
 

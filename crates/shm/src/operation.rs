@@ -137,11 +137,20 @@ impl View<'_> {
         mut budget: usize,
     ) -> Result<Step, OperationError> {
         let buffers = buffers.as_slice();
+        // The targets of a transfer have one key. It cannot end meanwhile: the keys are borrowed.
+        let mut last: Option<(u64, &Place)> = None;
         while let Some(target) = targets.get(cursor.target) {
-            let place = self.place(target.key)?;
-            if direction == Direction::Write {
-                place.check_writable()?;
-            }
+            let place = match last {
+                Some((key, place)) if key == target.key => place,
+                _ => {
+                    let place = self.place(target.key)?;
+                    if direction == Direction::Write {
+                        place.check_writable()?;
+                    }
+                    last = Some((target.key, place));
+                    place
+                }
+            };
             let remote = place.address(target.offset, target.len)?;
             while cursor.in_target < target.len {
                 if budget == 0 {

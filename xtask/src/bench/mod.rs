@@ -34,7 +34,8 @@ pub(crate) enum BenchCommand {
     /// Count the instructions of an operation with more and more peers, operations in flight, pages
     /// and grants.
     Growth(growth::GrowthArgs),
-    /// Compare links within a host with memcpy, a bounced cache line and a bare eventfd.
+    /// Compare links within a host, and engines over them, with memcpy, a bounced cache line and a
+    /// bare eventfd.
     Shm(shm::ShmArgs),
 }
 

@@ -6,21 +6,29 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use super::contest::Held;
+use super::contest::{Held, Measure};
 use super::spread::Spread;
 
-/// The bound of a ratio.
+/// The bound of a median.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Goal {
+    /// Of the ratio.
     AtLeast(f64),
     AtMost(f64),
+    /// Of the engine's own figure.
+    FigureAtLeast(f64),
+    FigureAtMost(f64),
 }
 
 impl Goal {
-    fn is_reached(self, ratio: f64) -> bool {
+    fn is_reached(self, held: &Held) -> bool {
+        let median = |figures: &[f64]| Spread::of(figures).map(|spread| spread.median);
+        let (ratio, figure) = (median(&held.ratios), median(&held.engine));
         match self {
-            Self::AtLeast(bound) => ratio >= bound,
-            Self::AtMost(bound) => ratio <= bound,
+            Self::AtLeast(bound) => ratio.is_some_and(|ratio| ratio >= bound),
+            Self::AtMost(bound) => ratio.is_some_and(|ratio| ratio <= bound),
+            Self::FigureAtLeast(bound) => figure.is_some_and(|figure| figure >= bound),
+            Self::FigureAtMost(bound) => figure.is_some_and(|figure| figure <= bound),
         }
     }
 }
@@ -30,6 +38,8 @@ impl fmt::Display for Goal {
         match self {
             Self::AtLeast(bound) => write!(f, "at least {bound}"),
             Self::AtMost(bound) => write!(f, "at most {bound}"),
+            Self::FigureAtLeast(bound) => write!(f, "the figure at least {bound}"),
+            Self::FigureAtMost(bound) => write!(f, "the figure at most {bound}"),
         }
     }
 }
@@ -47,21 +57,25 @@ impl Row {
         Self { label, held, goal }
     }
 
-    /// Returns the spreads. Contests without a round that counts have failed before.
-    fn spreads(&self) -> Option<[Spread; 3]> {
-        Some([Spread::of(&self.held.bare)?, Spread::of(&self.held.engine)?, Spread::of(&self.held.ratios)?])
+    /// Returns a row for a figure that is compared with nothing.
+    pub(super) fn of_figure(label: String, field: &'static str, figure: f64, goal: Goal) -> Self {
+        let measure = Measure { field, digits: 2 };
+        let held = Held { measure, bare: vec![], engine: vec![figure], ratios: vec![], tried: 1 };
+        Self::new(label, held, Some(goal))
+    }
+
+    /// Returns the spreads of both programs and of their ratio. Contests without a round that counts
+    /// have failed before.
+    fn spreads(&self) -> [Option<Spread>; 3] {
+        [&self.held.bare, &self.held.engine, &self.held.ratios].map(|figures| Spread::of(figures))
     }
 
     fn is_missed(&self) -> bool {
-        let ratio = Spread::of(&self.held.ratios).map(|ratios| ratios.median);
-        self.goal.zip(ratio).is_some_and(|(goal, ratio)| !goal.is_reached(ratio))
+        self.goal.is_some_and(|goal| !goal.is_reached(&self.held))
     }
 
     fn to_json(&self) -> Value {
-        let [bare, engine, ratio] = match self.spreads() {
-            Some(spreads) => spreads.map(Spread::to_json),
-            None => [Value::Null, Value::Null, Value::Null],
-        };
+        let [bare, engine, ratio] = self.spreads().map(|spread| spread.map_or(Value::Null, Spread::to_json));
         json!({
             "benchmark": self.label,
             "measure": self.held.measure.field,
@@ -78,20 +92,23 @@ impl Row {
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some([bare, engine, ratio]) = self.spreads() else { return f.write_str("nothing was measured") };
         let digits = self.held.measure.digits;
-        write!(
-            f,
-            "{:<24} {:>8.digits$} {:>8.digits$}   {:.2} ({:.2} to {:.2})   {} of {} rounds",
-            self.label,
-            bare.median,
-            engine.median,
-            ratio.median,
-            ratio.lower_quartile,
-            ratio.upper_quartile,
-            self.held.ratios.len(),
-            self.held.tried,
-        )?;
+        write!(f, "{:<24}", self.label)?;
+        match self.spreads() {
+            [Some(bare), Some(engine), Some(ratio)] => write!(
+                f,
+                " {:>8.digits$} {:>8.digits$}   {:.2} ({:.2} to {:.2})   {} of {} rounds",
+                bare.median,
+                engine.median,
+                ratio.median,
+                ratio.lower_quartile,
+                ratio.upper_quartile,
+                self.held.ratios.len(),
+                self.held.tried,
+            )?,
+            [_, Some(engine), _] => write!(f, " {:>8} {:>8.digits$}   once", "", engine.median)?,
+            _ => f.write_str(" nothing was measured")?,
+        }
         match self.goal {
             Some(goal) if self.is_missed() => write!(f, "   MISSED: {goal}"),
             Some(goal) => write!(f, "   {goal}"),
@@ -117,7 +134,6 @@ pub(super) fn judge(rows: &[Row]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::contest::Measure;
     use super::*;
 
     fn row(ratios: &[f64], goal: Option<Goal>) -> Row {
@@ -133,6 +149,20 @@ mod tests {
         assert!(judge(&[row(&[1.0, 1.3, 9.0], Some(Goal::AtMost(1.3)))]).is_ok());
         let missed = judge(&[row(&[1.0], None), row(&[1.4], Some(Goal::AtMost(1.3)))]).unwrap_err();
         assert_eq!(missed.to_string(), "missed: write tcp 4 KiB");
+    }
+
+    #[test]
+    fn a_figure_alone_is_held_against_its_goal() {
+        let idle = |ms| Row::of_figure("idle".to_owned(), "cpu_ms_in_10_s", ms, Goal::FigureAtMost(5.0));
+        assert!(judge(&[idle(5.0)]).is_ok() && judge(&[idle(5.1)]).is_err());
+        assert!(
+            idle(6.0).to_string().ends_with("6.00   once   MISSED: the figure at most 5"),
+            "{}",
+            idle(6.0)
+        );
+        assert!(judge(&[row(&[3.0], Some(Goal::FigureAtLeast(2.9)))]).is_ok());
+        assert!(judge(&[row(&[3.0], Some(Goal::FigureAtLeast(3.1)))]).is_err());
+        assert!(judge(&[row(&[], Some(Goal::AtMost(1.0)))]).is_err(), "nothing was measured");
     }
 
     #[test]

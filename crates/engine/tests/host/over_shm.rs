@@ -1,12 +1,16 @@
 //! The suite over memory that two processes map, and real faults of such processes.
 
+use std::process::Command;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use farreach::{Engine, ErrorKind, Rights, Settings};
+use farreach_testkit::example;
 
 use crate::faults::Place;
 use crate::faults::any_instant::{Fault, a_fault_at_any_instant_ends_every_wait};
-use crate::faults::survivor::SOON;
+use crate::faults::node::Node;
+use crate::faults::survivor::{SOON, Survivor};
 use crate::faults::{killed, stopped, table};
 use crate::suite::{Pair, RailUnderTest, suite};
 
@@ -69,6 +73,53 @@ fn a_peer_that_is_killed_at_any_instant_ends_every_wait() {
 #[test]
 fn a_peer_that_is_stopped_at_any_instant_ends_every_wait() {
     a_fault_at_any_instant_ends_every_wait(&PLACE, Fault::Stop);
+}
+
+/// In a process of its own, because it counts its descriptors. `cargo xtask soak` makes more faults.
+#[test]
+fn faults_at_random_instants_leave_nothing_behind() {
+    let run = Command::new(example("soak")).args(["rails=shm", "faults=2"]).output().unwrap();
+    let told = [run.stdout, run.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    assert!(run.status.success() && told.contains("as before"), "{told}");
+}
+
+/// A grant belongs to one peer, so each process has a word of its own, and this one changes all of
+/// them at the same time. Eight processes on one word: `farreach-shm`, `host/processes`.
+#[test]
+fn words_that_eight_processes_and_their_owner_change_have_the_right_sums() {
+    /// The same as in the node.
+    const ADDS: u64 = 2000;
+    let survivor = Survivor::alone(&PLACE);
+    let mut adders = Vec::new();
+    for _ in 0..8 {
+        let node = Node::connect(&PLACE, "add", survivor.address);
+        let peer = survivor.engine.accept().wait(SOON).unwrap();
+        let memory = survivor.engine.allocate(4096).wait(SOON).unwrap();
+        let grant = peer.grant(memory, Rights::ATOMIC).wait(SOON).unwrap();
+        adders.push((node, peer, grant));
+    }
+    for (_, peer, grant) in &adders {
+        peer.send(grant.token().to_string()).wait(SOON).unwrap();
+    }
+    let (mut own, mut swapped, until) = (0, 0, Instant::now() + SOON);
+    let first = |at| adders.iter().map(|(_, _, grant)| grant.atomic_at(at).load(Ordering::SeqCst)).min();
+    // For as long as one of them has not finished.
+    while first(0) < Some(ADDS + own) || first(8) < Some(ADDS + swapped) {
+        assert!(Instant::now() < until, "{:?} and {:?} after {own} and {swapped}", first(0), first(8));
+        for (_, _, grant) in &adders {
+            grant.atomic_at(0).fetch_add(1, Ordering::SeqCst);
+            let swap = |word: u64| Some(word + 1);
+            grant.atomic_at(8).fetch_update(Ordering::SeqCst, Ordering::SeqCst, swap).unwrap();
+        }
+        (own, swapped) = (own + 1, swapped + 1);
+    }
+    for (node, peer, grant) in adders {
+        assert_eq!(peer.recv().wait(SOON).unwrap(), b"added");
+        let sums = [0, 8].map(|at| grant.atomic_at(at).load(Ordering::SeqCst));
+        assert_eq!(sums, [ADDS + own, ADDS + swapped]);
+        peer.send("done").wait(SOON).unwrap();
+        assert_eq!(node.ends_well(), "with all sums");
+    }
 }
 
 #[test]
