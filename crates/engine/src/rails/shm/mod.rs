@@ -54,6 +54,12 @@ const QUIET_POLLS: u32 = 64;
 /// Polls between two looks at the epoll while links are being polled. Each look is a system call.
 const POLLS_PER_LOOK: u32 = 16;
 
+/// As [`POLLS_PER_LOOK`], while no link is being polled. Other rails may be busy meanwhile.
+const QUIET_POLLS_PER_LOOK: u32 = 4;
+
+/// As [`POLLS_PER_LOOK`], while there is no link, and nobody is expected.
+const EMPTY_POLLS_PER_LOOK: u32 = 64;
+
 /// Links that one look at the epoll reports.
 const READY_MAX: usize = 64;
 
@@ -100,6 +106,8 @@ pub struct ShmRail {
     /// Links that are polled.
     polled: VecDeque<LinkKey>,
     polls: u32,
+    /// Whether the next poll looks at the epoll: it may have ended a sleep.
+    must_look: bool,
     /// Ends that have not met their peer.
     meeting: Vec<LinkKey>,
     /// Events that calls have caused. The next poll reports them.
@@ -154,6 +162,7 @@ impl ShmRail {
             made: 0,
             polled: VecDeque::new(),
             polls: 0,
+            must_look: true,
             meeting: Vec::new(),
             backlog: VecDeque::new(),
             targets: Vec::new(),
@@ -555,7 +564,12 @@ impl Rail for ShmRail {
     fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> Result<usize, RailError> {
         self.check("poll the rail shm")?;
         self.polls = self.polls.wrapping_add(1);
-        if self.polled.is_empty() || self.polls.is_multiple_of(POLLS_PER_LOOK) {
+        let polls_per_look = match (self.ends.is_empty(), self.polled.is_empty()) {
+            (true, _) => EMPTY_POLLS_PER_LOOK,
+            (false, true) => QUIET_POLLS_PER_LOOK,
+            (false, false) => POLLS_PER_LOOK,
+        };
+        if std::mem::take(&mut self.must_look) || self.polls.is_multiple_of(polls_per_look) {
             self.look();
         }
         let mut count = self.poll_links(sink);
@@ -589,6 +603,7 @@ impl Rail for ShmRail {
             }
             end.is_polled = false;
         }
+        self.must_look = true;
         Ok(true)
     }
 
