@@ -42,7 +42,7 @@ pub struct Exchange {
     /// A multiple of the page size.
     len: usize,
     done: usize,
-    /// Whether devices have registered the new pages.
+    /// Whether all pages are exchanged, and devices have registered the new ones.
     is_registered: bool,
     file: Arc<MemFile>,
     /// The parts of the address range that are locked (`mlock`).
@@ -125,7 +125,7 @@ impl Exchange {
 
     /// Ends the keys if all steps are done. Returns `self` otherwise.
     pub fn finish(mut self) -> Result<(), Self> {
-        if self.left() > 0 || !self.is_registered {
+        if !self.is_registered {
             return Err(self);
         }
         for guard in self.guards.drain(..) {
