@@ -53,6 +53,8 @@ pub(super) struct Heard {
     pub(super) addresses: Vec<Vec<u8>>,
     /// Addresses and keys of memory, with its length.
     pub(super) keys: Vec<(u64, u64, u64)>,
+    /// The scope of the last grant.
+    scope: Option<Scope>,
     frames: Vec<Frame>,
 }
 
@@ -102,7 +104,8 @@ impl Heard {
                 keep(&mut self.addresses, chance, address.clone());
             }
             Frame::LinkReady { mark, .. } => keep(&mut self.marks, chance, *mark),
-            Frame::Grant(GrantOffer { grant, keys, len, .. }) => {
+            Frame::Grant(GrantOffer { grant, keys, len, scope, .. }) => {
+                self.scope = Some(*scope);
                 keep(&mut self.grants, chance, *grant);
                 for (address, key) in keys.iter().flatten() {
                     keep(&mut self.keys, chance, (*address, *key, *len));
@@ -363,8 +366,13 @@ impl Liar {
         Frame::Grant(offer)
     }
 
+    /// Returns a scope, seldom one over which the peer is not connected: that ends the connection.
     fn scope(&mut self) -> Scope {
-        if self.chance.once_in(2) { Scope::Host } else { Scope::Network }
+        match self.own.scope.or(self.others.scope) {
+            Some(scope) if !self.chance.once_in(64) => scope,
+            _ if self.chance.once_in(2) => Scope::Host,
+            _ => Scope::Network,
+        }
     }
 
     /// Invents a frame of some kind, with numbers that it has heard.
