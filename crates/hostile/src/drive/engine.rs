@@ -185,7 +185,7 @@ impl EngineStage {
             (measured.share_min, measured.operations_min) = (1.0, size.count);
             measured.during = Some(served.summary(Some(CROWD_LIMIT)));
             self.settle(&mut measured, &before)?;
-            self.weigh(&mut measured, &baseline, size.count, line.links_max(size))?;
+            self.weigh(&mut measured, &baseline, budget_kib(line, size, size.count))?;
             return Ok(measured);
         }
         let calm = match self.calm.take() {
@@ -210,7 +210,7 @@ impl EngineStage {
             measured.after = self.summary(&after, limit);
             self.compare(&mut measured, &sessions)?;
             self.calm = Some(after);
-            self.weigh(&mut measured, &baseline, phase.peers_max, line.links_max(size))?;
+            self.weigh(&mut measured, &baseline, budget_kib(line, size, phase.peers_max))?;
         }
         Ok(measured)
     }
@@ -221,8 +221,7 @@ impl EngineStage {
     }
 
     /// Notes the memory, the descriptors and the files of the victim.
-    fn weigh(&self, measured: &mut Measured, baseline: &Baseline, peers: u64, links: u64) -> Result<()> {
-        let budget_kib = BUDGET_KIB_PER_PEER * peers + BUDGET_KIB_PER_LINK * links + (BUDGET_MIB << 10);
+    fn weigh(&self, measured: &mut Measured, baseline: &Baseline, budget_kib: u64) -> Result<()> {
         baseline.compare(measured, self.victim.pid(), budget_kib)
     }
 
@@ -535,6 +534,13 @@ impl EngineStage {
     }
 }
 
+/// Returns the memory that an attack may cost, if the victim had so many peers.
+fn budget_kib(line: &Line, size: Size, peers: u64) -> u64 {
+    // What is queued for peers that do not read is a part of what they cost.
+    let of_peers = (BUDGET_KIB_PER_PEER * peers).max(line.queued_mib_max() << 10);
+    of_peers + BUDGET_KIB_PER_LINK * line.links_max(size) + (BUDGET_MIB << 10)
+}
+
 /// Returns what has happened to a witness, which has done nothing.
 fn harm_of(watched: &Watched) -> Vec<String> {
     let mut harm = Vec::new();
@@ -619,6 +625,7 @@ impl Baseline {
 
 #[cfg(test)]
 mod tests {
+    use super::super::lines::LINES;
     use super::*;
 
     fn watched(name: &str) -> Watched {
@@ -627,6 +634,18 @@ mod tests {
 
     fn session(pages: u64) -> Session {
         Session { counter: "c-1".into(), pages, ..Session::default() }
+    }
+
+    #[test]
+    fn only_answers_that_nobody_reads_may_take_the_memory_of_the_queues() {
+        let mib = |name: &str, peers: u64| {
+            let line = LINES.iter().find(|line| line.name == name).unwrap();
+            budget_kib(line, line.full, peers) >> 10
+        };
+        let (once, link) = (BUDGET_MIB, BUDGET_KIB_PER_LINK >> 10);
+        assert_eq!(mib("unread", 30), once + 64 + link);
+        assert_eq!(mib("unread", 100), once + 100 + link);
+        assert_eq!(mib("churn", 30), once + 30 + link);
     }
 
     #[test]
