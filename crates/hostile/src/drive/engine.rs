@@ -29,8 +29,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long the victim may take to answer while it is attacked, before it counts as hanging.
 const HANG: Duration = Duration::from_secs(15);
 
-/// How long an attacker may take.
+/// How long an attacker may take at least, and for each attempt to reach what is another's. It only
+/// detects a hang: each attempt may cost a connection, on an emulated machine.
 const ATTACK_LIMIT: Duration = Duration::from_secs(300);
+const ATTEMPT_LIMIT: Duration = Duration::from_millis(500);
 
 /// How long the victim may take to forget its attackers.
 const SETTLE: Duration = Duration::from_secs(15);
@@ -381,7 +383,8 @@ impl EngineStage {
         phase: &mut Phase,
     ) -> Result<Attacked> {
         let mut attacker = self.start_attacker(line, size, seed, secrets)?;
-        let deadline = Instant::now() + ATTACK_LIMIT;
+        let attempts = if line.counts_attempts { u32::try_from(size.count)? } else { 0 };
+        let deadline = Instant::now() + ATTACK_LIMIT.max(attempts * ATTEMPT_LIMIT);
         while attacker.ended().is_none() && self.victim.ended().is_none() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(50));
             // Each look is a step of the victim. A victim that hangs is noticed later.
