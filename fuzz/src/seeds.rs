@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use farreach_proto::counter::{CounterId, LinkId};
 use farreach_proto::rail::Scope;
-use farreach_proto::wire::{self, Frame, GrantOffer, Hello, LinkOffer};
+use farreach_proto::wire::{self, BoundKey, Frame, GrantOffer, Hello, LinkOffer};
 
 /// Returns the seeds: the target, a name, and the input.
 pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
@@ -74,7 +74,7 @@ fn settle_flood() -> Vec<u8> {
         // `Step::Flood(0, Lie::Settle { link: Number::Any(…), counter: Number::Heard(0) }, 4095)`
         bytes.extend(variant(1, 25));
         bytes.push(0);
-        bytes.extend(variant(7, 20));
+        bytes.extend(variant(7, 22));
         bytes.extend(variant(2, 4));
         bytes.extend((first << 32).to_le_bytes());
         bytes.extend(variant(1, 4));
@@ -116,6 +116,7 @@ fn hex(digits: &str) -> Vec<u8> {
     pairs.filter_map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
 }
 
+/// Returns a frame of each kind.
 fn frames() -> Vec<Frame> {
     let (link, counter, reason) = (LinkId(3), CounterId::from_raw(0x102), "it is gone".to_owned());
     let mut hello = Hello::new(0x1234_5678_9abc_def0);
@@ -149,6 +150,8 @@ fn frames() -> Vec<Frame> {
         Frame::Look,
         Frame::Refused { reason },
         Frame::Goodbye,
+        Frame::Keys { link, keys: vec![BoundKey { grant: 5, address: 4096, key: 99 }] },
+        Frame::Pong { nonce: 7 },
     ]
 }
 
@@ -216,3 +219,50 @@ const MESSAGES: &[(u8, &str)] = &[
     ),
     (b's', "frcmd\n\u{0}\u{4}"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use farreach_proto::wire::Decoder;
+
+    use super::*;
+
+    /// Returns the number of a frame's kind: the first byte behind its length.
+    fn kind(frame: &Frame) -> u8 {
+        let mut bytes = Vec::new();
+        wire::encode(frame, &mut bytes).unwrap();
+        bytes[4]
+    }
+
+    /// Returns whether there is a kind of this number: its frame with zeros in all fields, which are
+    /// empty lists and texts as well, is decoded.
+    fn is_kind(kind: u8) -> bool {
+        (0..64_u32).any(|zeros| {
+            let content = [&[kind][..], &vec![0; zeros as usize]].concat();
+            let mut decoder = Decoder::new();
+            decoder.feed(&[&(zeros + 1).to_be_bytes()[..], &content].concat());
+            matches!(decoder.next(), Ok(Some(_)))
+        })
+    }
+
+    #[test]
+    fn every_kind_of_frame_has_a_seed() {
+        let seeded: BTreeSet<u8> = frames().iter().map(kind).collect();
+        let kinds: BTreeSet<u8> = (0..128).filter(|kind| is_kind(*kind)).collect();
+        assert_eq!(seeded, kinds);
+    }
+
+    #[test]
+    fn the_corpus_has_the_frames_as_they_are_encoded_now() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/frames");
+        for (_, name, input) in seeds().into_iter().filter(|(target, ..)| *target == "frames") {
+            let file = fs::read(folder.join(format!("seed-{name}"))).unwrap_or_default();
+            assert!(
+                file == input,
+                "{name} has changed; write the seeds anew:\n\
+                 cargo run --manifest-path fuzz/Cargo.toml --example seeds"
+            );
+        }
+    }
+}

@@ -34,6 +34,14 @@ const LOOK_EVERY: Duration = Duration::from_micros(50);
 /// at most. The interval is [`LONG_AGO`] at most.
 const LOOK_SHARE: u32 = 8;
 
+/// As [`LOOK_SHARE`], in a step that has found nothing on the cards, if others have within [`BUSY_FOR`].
+/// Peers that send frames without a pause would otherwise get all of the time between two operations
+/// of others, which then wait for a poll of the sockets at each of their steps.
+const QUIET_LOOK_SHARE: u32 = 3;
+
+/// How long cards count as busy after something has happened on them.
+const BUSY_FOR: Duration = Duration::from_millis(1);
+
 /// If sockets were not polled for this long, they are polled before timers are checked. A process
 /// that did not run for a while has heard from no peer, but their frames wait in the sockets.
 const LONG_AGO: Duration = Duration::from_millis(5);
@@ -167,6 +175,8 @@ pub(crate) struct Driver {
     looked_at: Option<Instant>,
     /// How long the last poll of the sockets took.
     look_took: Duration,
+    /// When something has last happened on a rail.
+    carried_at: Option<Instant>,
     /// The watched descriptors of the rails, and the count of resets when they were registered.
     watched: Vec<OwnedFd>,
     watched_resets: u64,
@@ -200,6 +210,7 @@ impl Driver {
             start: Instant::now(),
             looked_at: None,
             look_took: Duration::ZERO,
+            carried_at: None,
             watched_resets: 0,
             was_woken_by_rail: false,
             events: Vec::new(),
@@ -402,6 +413,18 @@ impl Driver {
     }
 }
 
+/// Returns the interval at which sockets are polled. `took`: how long the last poll has taken.
+/// `is_busy`: something has happened in this step. `is_busy_lately`: cards were busy within
+/// [`BUSY_FOR`].
+fn look_every(took: Duration, is_busy: bool, is_busy_lately: bool) -> Duration {
+    match (is_busy, is_busy_lately) {
+        (true, _) => LOOK_EVERY.max(took * LOOK_SHARE),
+        (false, true) => (LOOK_EVERY / 4).max(took * QUIET_LOOK_SHARE),
+        // Not at each turn of a spin either.
+        (false, false) => LOOK_EVERY / 4,
+    }
+}
+
 fn is_ping(event: &ControlEvent) -> bool {
     matches!(event, ControlEvent::Frame(_, Frame::Ping { .. } | Frame::Pong { .. }))
 }
@@ -480,18 +503,28 @@ impl Drive for Driver {
             self.looked_at = Some(instant);
             happened |= self.look(now);
         }
-        happened |= self.carrier.step(&mut self.machine, now) | std::mem::take(&mut self.was_woken_by_rail);
+        let has_carried =
+            self.carrier.step(&mut self.machine, now) | std::mem::take(&mut self.was_woken_by_rail);
+        if has_carried {
+            self.carried_at = Some(instant);
+        }
+        happened |= has_carried;
         self.note_opening();
-        let look_every = LOOK_EVERY.max(self.look_took * LOOK_SHARE);
-        if !happened || self.looked_at.is_none_or(|looked| instant - looked >= look_every) {
-            // While cards are busy, sockets are polled at an interval. While nothing happens, they
-            // are not polled at each turn of a spin either.
-            if self.looked_at.is_none_or(|looked| instant - looked >= LOOK_EVERY / 4) {
-                self.looked_at = Some(instant);
-                happened |= self.look(now);
-            }
+        let is_busy_lately = self.carried_at.is_some_and(|at| instant - at < BUSY_FOR);
+        let look_every = look_every(self.look_took, happened, is_busy_lately);
+        let mut answering = None;
+        if self.looked_at.is_none_or(|looked| instant - looked >= look_every) {
+            self.looked_at = Some(instant);
+            let is_of_rails = happened;
+            let looked = self.look(now);
+            // The answers to frames are written below. They are a part of what the poll has cost.
+            answering = (looked && !is_of_rails).then(Instant::now);
+            happened |= looked;
         }
         self.flush();
+        if let Some(begin) = answering {
+            self.look_took += begin.elapsed();
+        }
         if !happened {
             self.machine.note_idle();
         }
@@ -527,5 +560,22 @@ impl Drive for Driver {
 
     fn lead(&self) -> Attached {
         self.in_call.attach()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_get_a_part_of_the_time_while_cards_are_busy() {
+        let us = Duration::from_micros;
+        let short = us(1);
+        assert_eq!(look_every(short, true, true), LOOK_EVERY);
+        assert_eq!(look_every(short, false, true), LOOK_EVERY / 4, "a short poll costs nothing");
+        assert_eq!(look_every(us(100), true, true), us(800));
+        assert_eq!(look_every(us(100), true, false), us(800), "frames that have just come in");
+        assert_eq!(look_every(us(100), false, true), us(300), "between two operations");
+        assert_eq!(look_every(us(100), false, false), LOOK_EVERY / 4, "nobody else waits");
     }
 }

@@ -9,7 +9,7 @@ use farreach_proto::counter::{CounterId, LinkId};
 use farreach_proto::wire::{Frame, LinkOffer, preamble};
 
 use super::{AttackArgs, sleep_until};
-use crate::protocol::{Speaker, connect, encoded, grant, hello, is_closed, link_ready, rails_of};
+use crate::protocol::{Speaker, connect, encoded, grant, hello, is_closed, is_timeout, link_ready, rails_of};
 use crate::roles::Attacked;
 use crate::victim::PEER_TIMEOUT;
 
@@ -54,32 +54,73 @@ pub(super) fn churn(args: &AttackArgs) -> Result<Attacked> {
     Ok(attacked)
 }
 
-/// Sends frames that must be answered, and reads no answer.
+/// A connection that sends frames that must be answered, and reads no answer.
+struct Unread {
+    stream: TcpStream,
+    /// The next byte of the frames to be sent.
+    at: usize,
+}
+
+impl Unread {
+    fn open(args: &AttackArgs, opening: &[u8]) -> Result<Self> {
+        let mut stream = connect(args.address)?;
+        // Little fits into the socket, and the rest stays with the victim. With less than this, the
+        // kernel drops segments of the victim, and the attack slows itself down.
+        rustix::net::sockopt::set_socket_recv_buffer_size(&stream, 256 << 10)?;
+        stream.write_all(opening)?;
+        stream.set_nonblocking(true)?;
+        Ok(Self { stream, at: 0 })
+    }
+
+    /// Sends as much of the frames as the victim takes now, and begins again at their end. Returns
+    /// the number of bytes; `None` if the victim has closed the connection.
+    fn send(&mut self, frames: &[u8]) -> Option<usize> {
+        match self.stream.write(&frames[self.at..]) {
+            Ok(len) => {
+                self.at = (self.at + len) % frames.len();
+                Some(len)
+            }
+            Err(error) if is_timeout(&error) => Some(0),
+            Err(_) => None,
+        }
+    }
+}
+
+/// Sends frames that must be answered, and reads no answer. A connection that the victim closes is
+/// followed by another one, so that there are always as many.
 pub(super) fn unread(args: &AttackArgs) -> Result<Attacked> {
     const BURST: usize = 2000;
     let (mut attacked, end) = (Attacked::default(), args.end());
     let rails = rails_of(args.address)?;
-    let burst = encoded(&vec![Frame::Revoke { grant: u64::MAX }; BURST])?;
-    let mut kept = Vec::new();
-    for _ in 0..args.count {
-        let stream = connect(args.address)?;
-        // Little fits into the sockets, and the rest stays with the victim.
-        rustix::net::sockopt::set_socket_recv_buffer_size(&stream, 4096)?;
-        stream.set_write_timeout(Some(Duration::from_millis(50)))?;
-        kept.push(stream);
-    }
+    let frames = encoded(&vec![Frame::Revoke { grant: u64::MAX }; BURST])?;
     let opening = [&preamble()[..], &encoded([&hello("unread", &rails)])?].concat();
-    kept.retain_mut(|stream| stream.write_all(&opening).is_ok());
-    let opened = kept.len();
-    let mut bursts = 0;
-    while Instant::now() < end && !kept.is_empty() {
-        // A stream that takes no more is left as it is: the next frame would begin in the middle.
-        kept.retain_mut(|stream| stream.write_all(&burst).inspect(|()| bursts += 1).is_ok());
+    let mut kept = (0..args.count).map(|_| Unread::open(args, &opening)).collect::<Result<Vec<_>>>()?;
+    let (mut bytes, mut closed) = (0, 0);
+    while Instant::now() < end {
+        let before = bytes;
+        for connection in &mut kept {
+            match connection.send(&frames) {
+                Some(sent) => bytes += sent as u64,
+                None => {
+                    closed += 1;
+                    // The victim may refuse it, and the next round tries again.
+                    if let Ok(another) = Unread::open(args, &opening) {
+                        *connection = another;
+                    }
+                }
+            }
+        }
+        if bytes == before {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
-    sleep_until(end);
-    attacked.count("frames", bursts * BURST as u64);
-    attacked.did =
-        format!("{opened} connections that read nothing, {} frames to be answered", bursts * BURST as u64);
+    let sent = bytes / (frames.len() / BURST) as u64;
+    attacked.count("frames", sent);
+    attacked.count("closed", closed);
+    attacked.did = format!(
+        "{} connections that read nothing, {sent} frames to be answered, {closed} times closed by the victim",
+        args.count
+    );
     Ok(attacked)
 }
 

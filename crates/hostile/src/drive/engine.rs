@@ -29,8 +29,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long the victim may take to answer while it is attacked, before it counts as hanging.
 const HANG: Duration = Duration::from_secs(15);
 
-/// How long an attacker may take.
+/// How long an attacker may take at least, and for each attempt to reach what is another's. It only
+/// detects a hang: each attempt may cost a connection, on an emulated machine.
 const ATTACK_LIMIT: Duration = Duration::from_secs(300);
+const ATTEMPT_LIMIT: Duration = Duration::from_millis(500);
 
 /// How long the victim may take to forget its attackers.
 const SETTLE: Duration = Duration::from_secs(15);
@@ -185,7 +187,7 @@ impl EngineStage {
             (measured.share_min, measured.operations_min) = (1.0, size.count);
             measured.during = Some(served.summary(Some(CROWD_LIMIT)));
             self.settle(&mut measured, &before)?;
-            self.weigh(&mut measured, &baseline, size.count, line.links_max(size))?;
+            self.weigh(&mut measured, &baseline, budget_kib(line, size, size.count))?;
             return Ok(measured);
         }
         let calm = match self.calm.take() {
@@ -210,7 +212,7 @@ impl EngineStage {
             measured.after = self.summary(&after, limit);
             self.compare(&mut measured, &sessions)?;
             self.calm = Some(after);
-            self.weigh(&mut measured, &baseline, phase.peers_max, line.links_max(size))?;
+            self.weigh(&mut measured, &baseline, budget_kib(line, size, phase.peers_max))?;
         }
         Ok(measured)
     }
@@ -221,8 +223,7 @@ impl EngineStage {
     }
 
     /// Notes the memory, the descriptors and the files of the victim.
-    fn weigh(&self, measured: &mut Measured, baseline: &Baseline, peers: u64, links: u64) -> Result<()> {
-        let budget_kib = BUDGET_KIB_PER_PEER * peers + BUDGET_KIB_PER_LINK * links + (BUDGET_MIB << 10);
+    fn weigh(&self, measured: &mut Measured, baseline: &Baseline, budget_kib: u64) -> Result<()> {
         baseline.compare(measured, self.victim.pid(), budget_kib)
     }
 
@@ -382,7 +383,8 @@ impl EngineStage {
         phase: &mut Phase,
     ) -> Result<Attacked> {
         let mut attacker = self.start_attacker(line, size, seed, secrets)?;
-        let deadline = Instant::now() + ATTACK_LIMIT;
+        let attempts = if line.counts_attempts { u32::try_from(size.count)? } else { 0 };
+        let deadline = Instant::now() + ATTACK_LIMIT.max(attempts * ATTEMPT_LIMIT);
         while attacker.ended().is_none() && self.victim.ended().is_none() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(50));
             // Each look is a step of the victim. A victim that hangs is noticed later.
@@ -535,6 +537,13 @@ impl EngineStage {
     }
 }
 
+/// Returns the memory that an attack may cost, if the victim had so many peers.
+fn budget_kib(line: &Line, size: Size, peers: u64) -> u64 {
+    // What is queued for peers that do not read is a part of what they cost.
+    let of_peers = (BUDGET_KIB_PER_PEER * peers).max(line.queued_mib_max() << 10);
+    of_peers + BUDGET_KIB_PER_LINK * line.links_max(size) + (BUDGET_MIB << 10)
+}
+
 /// Returns what has happened to a witness, which has done nothing.
 fn harm_of(watched: &Watched) -> Vec<String> {
     let mut harm = Vec::new();
@@ -619,6 +628,7 @@ impl Baseline {
 
 #[cfg(test)]
 mod tests {
+    use super::super::lines::LINES;
     use super::*;
 
     fn watched(name: &str) -> Watched {
@@ -627,6 +637,18 @@ mod tests {
 
     fn session(pages: u64) -> Session {
         Session { counter: "c-1".into(), pages, ..Session::default() }
+    }
+
+    #[test]
+    fn only_answers_that_nobody_reads_may_take_the_memory_of_the_queues() {
+        let mib = |name: &str, peers: u64| {
+            let line = LINES.iter().find(|line| line.name == name).unwrap();
+            budget_kib(line, line.full, peers) >> 10
+        };
+        let (once, link) = (BUDGET_MIB, BUDGET_KIB_PER_LINK >> 10);
+        assert_eq!(mib("unread", 30), once + 64 + link);
+        assert_eq!(mib("unread", 100), once + 100 + link);
+        assert_eq!(mib("churn", 30), once + 30 + link);
     }
 
     #[test]

@@ -212,6 +212,12 @@ impl Line {
         }
     }
 
+    /// Returns how much of the victim's memory answers may take that nobody reads, in MiB: the
+    /// default of `Budgets::queued_bytes`.
+    pub(super) fn queued_mib_max(&self) -> u64 {
+        if self.name == "unread" { 64 } else { 0 }
+    }
+
     pub(super) fn size(&self, is_short: bool) -> Size {
         if is_short { self.short } else { self.full }
     }

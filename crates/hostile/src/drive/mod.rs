@@ -57,6 +57,10 @@ pub(crate) struct DriveArgs {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
+    /// The number of attempts of each line that tries to reach what is another's.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    attempts: Option<u64>,
+
     /// The seed of the attackers' random numbers.
     #[arg(long, default_value_t = 17)]
     seed: u64,
@@ -203,7 +207,10 @@ impl Stage {
     }
 
     fn run(&mut self, args: &DriveArgs, line: &Line) -> Result<Measured> {
-        let size = line.size(args.short);
+        let mut size = line.size(args.short);
+        if let Some(attempts) = args.attempts.filter(|_| line.counts_attempts) {
+            size.count = attempts;
+        }
         match self {
             Self::None => unreachable!("`of` has started a victim"),
             Self::Engine(stage) | Self::Poor(stage) => stage.run(line, size, args.seed),
