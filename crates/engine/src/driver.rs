@@ -318,11 +318,19 @@ impl Driver {
                 self.answer(connecting.sender, Ok((key, cell)));
             }
             ControlEvent::Frame(id, frame) => {
-                if let Some(key) = self.peers.get(&id) {
-                    self.machine.handle_frame(*key, frame, now);
+                let Some(key) = self.peers.get(&id) else { return };
+                if matches!(frame, Frame::Goodbye) {
+                    // What the peer has sent over rails before is there, and must be counted first.
+                    self.carrier.catch_up(&mut self.machine, now);
                 }
+                self.machine.handle_frame(*key, frame, now);
             }
-            ControlEvent::Closed(id, reason) => self.on_closed(id, &reason, now),
+            ControlEvent::Closed(id, reason) => {
+                if self.peers.contains_key(&id) {
+                    self.carrier.catch_up(&mut self.machine, now);
+                }
+                self.on_closed(id, &reason, now);
+            }
             ControlEvent::CannotAccept { local, cause, fix } => {
                 let (whom, fix) = (format!("at {local}"), fix.to_owned());
                 self.backlog.set_error(Error::accept(whom, &cause, &fix));

@@ -23,6 +23,9 @@ use crate::{
     WorkRequest,
 };
 
+/// The maximum number of polls of a rail by [`Carrier::catch_up`]. Others may send without a pause.
+const CATCH_UP_POLLS_MAX: usize = 256;
+
 /// The maximum number of messages in flight, for all peers together.
 const MESSAGES_MAX: usize = 256;
 /// The maximum number of atomics in flight, for all peers together.
@@ -167,6 +170,24 @@ impl Carrier {
         machine.end_step();
         self.control_all(machine);
         happened
+    }
+
+    /// Handles everything that has arrived over the rails until now. The driver calls it before the
+    /// last frame of a peer: on its way, that frame may have overtaken pages.
+    pub fn catch_up(&mut self, machine: &mut Machine, now: u64) {
+        self.calls.set_time(now);
+        machine.begin_step(now);
+        for rail in 0..self.rails.len() {
+            for _ in 0..CATCH_UP_POLLS_MAX {
+                self.rails[rail].poll_all_next();
+                if !machine.is_rail_alive(rail) || !self.poll(machine, rail) {
+                    break;
+                }
+            }
+        }
+        machine.end_polls();
+        machine.end_step();
+        self.control_all(machine);
     }
 
     /// Does the work that the machine asks for. Returns `true` if something was posted.

@@ -108,6 +108,10 @@ pub trait Rail: Send + fmt::Debug {
     /// to poll first.
     fn may_sleep(&mut self) -> Result<bool, RailError>;
 
+    /// Makes the next poll report something of everything that has arrived until now. Other polls may
+    /// leave out links that were quiet for a while.
+    fn poll_all_next(&mut self) {}
+
     /// Returns `true` if ended keys hold so much memory until the next reset that a reset is due.
     fn holds_too_much(&mut self) -> bool {
         false

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use farreach_proto::inflight::SlotId;
-use farreach_rail::{EndedKeys, Proof};
+use farreach_rail::{EndedKeys, Proof, Scope};
 
 use super::action::Action;
 use super::end::{CardState, EndState, Failure, Ready, Way};
@@ -282,7 +282,9 @@ impl World {
             return Passage::Shut;
         }
         let is_cut = sender.has_no_cable || receiver.has_no_cable || receiver.state == CardState::Killed;
-        let is_open = match receiver.kind.has_queue_pairs {
+        // The memory of a link within a host is mapped by its two ends only.
+        let is_paired = receiver.kind.has_queue_pairs || receiver.kind.properties.scope == Scope::Host;
+        let is_open = match is_paired {
             true => to.state == EndState::Connected && to.peer == Some(operation.end),
             // The endpoint of a closed link is closed with it, or is that of all links.
             false => {

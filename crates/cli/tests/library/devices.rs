@@ -57,7 +57,7 @@ fn a_rail_is_listed_by_the_name_that_tests_take_with_what_works_over_it() {
         rows.next_back().unwrap_or_else(|| panic!("no row of {name}:\n{text}")).to_owned()
     };
     let words: Vec<String> = row_of("tcp").split_whitespace().map(str::to_owned).collect();
-    assert_eq!(words.join(" "), format!("tcp no send write read libfabric {provider}"), "{text}");
+    assert!(words.join(" ").starts_with(&format!("tcp no send write read libfabric {provider}")), "{text}");
     assert!(!row_of(provider).contains("atomic"), "{text}");
     // The provider is found by both names.
     for name in ["tcp", provider] {

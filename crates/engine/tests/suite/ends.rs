@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use farreach::{ErrorKind, PageMap, Peer, Rights};
 use farreach_testkit::wait_for;
 
-use super::pair::{Pair, RailUnderTest, SOON, grant, join, settings};
+use super::pair::{Pair, RailUnderTest, SOON, counter, grant, join, settings};
 use super::peers::block_on;
 
 /// An engine may end as soon as its message is reported as sent. `FARREACH_LAST_MESSAGES` sets
@@ -35,6 +35,40 @@ pub(crate) fn the_last_message_arrives(provider: &RailUnderTest) {
         assert_eq!(b_to_a.recv().wait(SOON).unwrap(), b"the last word");
         let lost = b_to_a.recv().wait(SOON);
         assert_eq!(lost.unwrap_err().kind(), ErrorKind::PeerLost);
+    }
+}
+
+/// Keeps the thread that drives an engine.
+struct Late;
+
+impl Wake for Late {
+    fn wake(self: Arc<Self>) {
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// An engine may end as soon as its pages are reported as written. The receiver has counted none of
+/// them: its thread was kept by something else, and finds them together with the goodbye.
+pub(crate) fn the_last_pages_are_counted(provider: &RailUnderTest) {
+    const PAGES: u32 = 16;
+    let b = provider.engine("b");
+    for round in 0..3 {
+        let a = provider.engine("a");
+        let (a_to_b, b_to_a) = join(&a, &b);
+        let (_grant, remote) = grant(&b, &b_to_a, &a_to_b, PAGES as usize * 4096, Rights::WRITE);
+        let (counter, raises) = counter(&b_to_a, &a_to_b);
+        let source = a.allocate(PAGES as usize * 4096).wait(SOON).unwrap();
+        let mut message = pin!(b_to_a.recv());
+        let waker = Waker::from(Arc::new(Late));
+        assert!(message.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        drop(a_to_b.send("something else"));
+        // Where the receiver takes part in a write, this waits for its thread.
+        let map = PageMap::of(4096).first(PAGES);
+        thread::sleep(Duration::from_millis(20));
+        a_to_b.write_pages(source, &map, &remote, Some(&raises)).wait(SOON).unwrap();
+        drop((a_to_b, remote, raises, a));
+        let reached = counter.reach(PAGES.into()).wait(SOON);
+        assert!(reached.is_ok(), "round {round}: {reached:?}, {} are counted", counter.reached());
     }
 }
 

@@ -53,6 +53,7 @@ macro_rules! suite {
             peers: nobody_listens_and_a_stranger_are_told_of;
             peers: an_engine_that_ends_ends_all_waits;
             ends: the_last_message_arrives;
+            ends: the_last_pages_are_counted;
             ends: whoever_closes_waits_until_its_messages_are_held;
             ends: an_engine_that_is_closed_leaves_all_its_peers;
             ends: a_peer_keeps_its_engine_going;

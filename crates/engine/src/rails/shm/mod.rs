@@ -580,6 +580,10 @@ impl Rail for ShmRail {
         Ok(count)
     }
 
+    fn poll_all_next(&mut self) {
+        self.must_look = true;
+    }
+
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.epoll.as_fd())
     }
