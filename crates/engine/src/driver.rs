@@ -296,12 +296,25 @@ impl Driver {
         // Errors of a socket are reported as events; polling the epoll itself does not fail.
         let _ = self.control.poll(self.start + Duration::from_nanos(now), &mut |event| events.push(event));
         let happened = !events.iter().all(is_ping);
+        if events.iter().any(|event| self.ends_peer(event)) {
+            // What such peers have sent over rails before is there, and must be counted first.
+            self.carrier.catch_up(&mut self.machine, now);
+        }
         for event in events.drain(..) {
             self.on_control(event, now);
         }
         self.events = events;
         self.look_took = begin.elapsed();
         happened
+    }
+
+    /// Returns `true` if a peer is lost with this event.
+    fn ends_peer(&self, event: &ControlEvent) -> bool {
+        match event {
+            ControlEvent::Frame(_, frame) => matches!(frame, Frame::Goodbye),
+            ControlEvent::Closed(id, _) => self.peers.contains_key(id),
+            _ => false,
+        }
     }
 
     fn on_control(&mut self, event: ControlEvent, now: u64) {
@@ -318,19 +331,11 @@ impl Driver {
                 self.answer(connecting.sender, Ok((key, cell)));
             }
             ControlEvent::Frame(id, frame) => {
-                let Some(key) = self.peers.get(&id) else { return };
-                if matches!(frame, Frame::Goodbye) {
-                    // What the peer has sent over rails before is there, and must be counted first.
-                    self.carrier.catch_up(&mut self.machine, now);
+                if let Some(key) = self.peers.get(&id) {
+                    self.machine.handle_frame(*key, frame, now);
                 }
-                self.machine.handle_frame(*key, frame, now);
             }
-            ControlEvent::Closed(id, reason) => {
-                if self.peers.contains_key(&id) {
-                    self.carrier.catch_up(&mut self.machine, now);
-                }
-                self.on_closed(id, &reason, now);
-            }
+            ControlEvent::Closed(id, reason) => self.on_closed(id, &reason, now),
             ControlEvent::CannotAccept { local, cause, fix } => {
                 let (whom, fix) = (format!("at {local}"), fix.to_owned());
                 self.backlog.set_error(Error::accept(whom, &cause, &fix));
