@@ -173,7 +173,7 @@ fn verify(options: &Options, grant: &Grant) -> Result<()> {
     let map = options.map();
     let mut bytes = vec![0; options.region];
     grant.read_at(0, &mut bytes);
-    for (from, to) in map.source.indices.iter().zip(&map.destination.indices) {
+    for (from, to) in map.source.indices.iter().zip(map.destination.indices.iter()) {
         let page = &bytes[*to as usize * options.page..][..options.page];
         for (word, value) in page.chunks_exact(8).enumerate() {
             if *value != content(*from as usize, word).to_ne_bytes() {

@@ -2,6 +2,9 @@
 //! Prints a line of JSON for each measurement: `cargo xtask bench shm` runs it.
 //!
 //! Usage: `within_host ROUNDS [pages|ping|writes|wake|idle]…`.
+//!
+//! `within_host count WRITES DEPTH` makes writes of eight bytes and measures nothing: the tests of the
+//! costs count its instructions.
 
 #![allow(clippy::print_stdout, reason = "it is a program")]
 
@@ -37,6 +40,11 @@ const DEPTHS: [usize; 2] = [1, 16];
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
+    if let [what, writes, depth] = words.as_slice()
+        && what == "count"
+    {
+        return count(writes.parse().unwrap(), depth.parse().unwrap());
+    }
     let rounds: usize = words.first().and_then(|word| word.parse().ok()).unwrap_or(25);
     let wants = |what: &str| words.len() < 2 || words[1..].iter().any(|word| word == what);
     bare::pin(0);
@@ -271,6 +279,25 @@ fn writes(rounds: usize, depth: usize) {
     report(&format!("write engine 8 B depth {depth}"), "per_s", &results);
     let results = contest(rounds, || bounce.measure(), || measure(false));
     report(&format!("p50 engine 8 B depth {depth}"), "p50_us", &results);
+    finish(end, child);
+}
+
+/// Makes writes of eight bytes, this many in flight.
+fn count(writes: usize, depth: usize) {
+    let (end, child) = with_child(|end| serve(end, 4096));
+    let (remote, _counter) = end.taken();
+    let remote = remote.get(0..8).unwrap();
+    let (map, source) = (PageMap::of(8).first(1), end.source(8));
+    let mut in_flight: VecDeque<Transfer> = VecDeque::with_capacity(depth);
+    for _ in 0..writes {
+        if in_flight.len() == depth {
+            in_flight.pop_front().unwrap().wait(SOON).unwrap();
+        }
+        in_flight.push_back(end.peer.write_pages(source.clone(), &map, &remote, None));
+    }
+    for mut transfer in in_flight {
+        transfer.wait(SOON).unwrap();
+    }
     finish(end, child);
 }
 

@@ -172,11 +172,15 @@ pub(crate) struct Driver {
     arriving: IdMap<PeerKey, (SocketAddr, Arc<PeerCell>)>,
     backlog: Arc<AcceptBacklog>,
     start: Instant,
-    looked_at: Option<Instant>,
+    /// When a command was applied since the last step, in nanoseconds since `start`. The step that
+    /// follows needs no other time.
+    applied_at: Option<u64>,
+    /// When sockets were last polled, in nanoseconds since `start`.
+    looked_at: Option<u64>,
     /// How long the last poll of the sockets took.
     look_took: Duration,
-    /// When something has last happened on a rail.
-    carried_at: Option<Instant>,
+    /// When something has last happened on a rail, in nanoseconds since `start`.
+    carried_at: Option<u64>,
     /// The watched descriptors of the rails, and the count of resets when they were registered.
     watched: Vec<OwnedFd>,
     watched_resets: u64,
@@ -208,6 +212,7 @@ impl Driver {
             arriving: IdMap::default(),
             backlog,
             start: Instant::now(),
+            applied_at: None,
             looked_at: None,
             look_took: Duration::ZERO,
             carried_at: None,
@@ -286,6 +291,7 @@ impl Driver {
     fn note_opening(&mut self) {
         if self.machine.is_opening() {
             self.machine.end_opening(self.now());
+            self.applied_at = None;
         }
     }
 
@@ -483,6 +489,7 @@ impl Drive for Driver {
 
     fn apply(&mut self, command: Command) {
         let now = self.now();
+        self.applied_at = Some(now);
         self.carrier.set_time(now);
         match command {
             Command::Submit(new, held, sender) => {
@@ -509,25 +516,27 @@ impl Drive for Driver {
     }
 
     fn step(&mut self) -> bool {
-        let now = self.now();
-        let instant = self.start + Duration::from_nanos(now);
+        let now = self.applied_at.take().unwrap_or_else(|| self.now());
+        let is_due = |at: Option<u64>, every: Duration| {
+            at.is_none_or(|at| now.saturating_sub(at) >= every.as_nanos() as u64)
+        };
         let mut happened = false;
-        if self.looked_at.is_none_or(|looked| instant - looked >= LONG_AGO) {
-            self.looked_at = Some(instant);
+        if is_due(self.looked_at, LONG_AGO) {
+            self.looked_at = Some(now);
             happened |= self.look(now);
         }
         let has_carried =
             self.carrier.step(&mut self.machine, now) | std::mem::take(&mut self.was_woken_by_rail);
         if has_carried {
-            self.carried_at = Some(instant);
+            self.carried_at = Some(now);
         }
         happened |= has_carried;
         self.note_opening();
-        let is_busy_lately = self.carried_at.is_some_and(|at| instant - at < BUSY_FOR);
+        let is_busy_lately = !is_due(self.carried_at, BUSY_FOR);
         let look_every = look_every(self.look_took, happened, is_busy_lately);
         let mut answering = None;
-        if self.looked_at.is_none_or(|looked| instant - looked >= look_every) {
-            self.looked_at = Some(instant);
+        if is_due(self.looked_at, look_every) {
+            self.looked_at = Some(now);
             let is_of_rails = happened;
             let looked = self.look(now);
             // The answers to frames are written below. They are a part of what the poll has cost.

@@ -306,7 +306,7 @@ impl Error {
                 Self::not_granted_for("this transfer")
             }
             TransferFault::NoSuchCounter => Self::not_granted("counter"),
-            TransferFault::Rail(error) => error.into(),
+            TransferFault::Rail(error) => (*error).into(),
         }
     }
 

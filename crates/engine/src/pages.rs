@@ -29,7 +29,7 @@ impl PageMap {
     /// Returns an empty map of pages of `page_len` bytes, which lie one after the other in their
     /// memory. [`from`](Self::from) and [`to`](Self::to), or [`first`](Self::first), add the pages.
     pub fn of(page_len: u64) -> Self {
-        let pages = Pages { indices: Vec::new(), stride: page_len, offset: 0 };
+        let pages = Pages { indices: [].into(), stride: page_len, offset: 0 };
         Self { page_len, source: pages.clone(), destination: pages }
     }
 

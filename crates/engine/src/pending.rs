@@ -206,11 +206,13 @@ impl<T, E> Pending<T, E> {
     /// repeatable. Results of [`Counter::reach`](crate::Counter::reach),
     /// [`Peer::recv`](crate::Peer::recv) and [`Engine::accept`](crate::Engine::accept) are.
     pub fn wait(&mut self, timeout: Duration) -> Result<T, E> {
-        let deadline = time::after(timeout);
+        let mut deadline = None;
         loop {
             if let Some(answer) = self.take_or_wait() {
                 return answer;
             }
+            // The results of short operations are there already, and need no clock.
+            let deadline = *deadline.get_or_insert_with(|| time::after(timeout));
             match self.progress.wait(&Wait(&*self.answer), deadline) {
                 Ok(true) => {}
                 // The result may have arrived at the last moment.

@@ -92,7 +92,7 @@ impl TransferInFlight {
 
     fn error(&self, fault: TransferFault) -> Error {
         match fault {
-            TransferFault::PeerLost(reason) => Error::peer_lost(&self.cell.why(reason)),
+            TransferFault::PeerLost(reason) => Error::peer_lost(&self.cell.why(*reason)),
             other => Error::of_transfer(other),
         }
     }

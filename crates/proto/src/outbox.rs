@@ -13,14 +13,14 @@
 //! it has answered and the resent operations are delivered, it gets the difference in a
 //! [`Frame::Add`].
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::counter::{CounterId, IMMEDIATE_PAGES_MAX, Immediate, LinkId, Reported};
 use crate::credit::Credits;
 use crate::plan::{Limits, Operation, Plan};
 use crate::rail::Scope;
 use crate::route::Links;
-use crate::sequence::Sequence;
+use crate::sequence::{Ascending, Sequence};
 use crate::wire::Frame;
 
 /// The maximum length of an operation that joins adjacent pages, in bytes. Longer operations would
@@ -100,9 +100,9 @@ pub struct Outbox {
     settings: Vec<LinkSettings>,
     windows: Vec<Credits>,
     transfers: Sequence<Transfer>,
-    /// The transfers over links of each scope that may have something to post. One that has not is
-    /// removed when it is visited.
-    postable: [BTreeSet<u64>; SCOPES.len()],
+    /// The transfers over links of each scope that may have something to post. One that has nothing
+    /// left is removed when it is visited.
+    postable: [Ascending; SCOPES.len()],
     /// The place in [`SCOPES`] of the one whose transfers post next.
     next_scope: usize,
     next_transfer: u64,
@@ -161,8 +161,7 @@ impl Outbox {
         self.settings.capacity() * size_of::<LinkSettings>()
             + self.spare.capacity() * size_of::<Operation>()
             + self.transfers.capacity() * size_of::<Transfer>()
-            // A node of the set is at least half full.
-            + 2 * self.postable.iter().map(BTreeSet::len).sum::<usize>() * size_of::<u64>()
+            + self.postable.iter().map(Ascending::memory).sum::<usize>()
             + lists
     }
 
@@ -176,7 +175,7 @@ impl Outbox {
             scope,
             in_flight: 0,
             begun_on: None,
-            unreported: vec![0; self.settings.len()],
+            unreported: Vec::new(),
             refused: VecDeque::new(),
             resends: VecDeque::new(),
             owed: 0,
@@ -205,21 +204,28 @@ impl Outbox {
     fn next_over(&mut self, scope: Scope) -> Option<Posted> {
         let mut from = 0;
         loop {
-            let id = *self.postable[scope as usize].range(from..).next()?;
-            // If no link has room, no transfer needs to be visited.
+            let id = self.postable[scope as usize].first_from(from)?;
+            let post = self.next_of(TransferId(id));
+            if !self.transfers.get(id).is_some_and(Transfer::has_posts) {
+                self.postable[scope as usize].remove(id);
+            }
+            if post.is_some() {
+                return post;
+            }
+            // If no link has room, no other transfer needs to be visited.
             if !(0..self.settings.len()).any(|link| self.settings[link].scope == scope && self.has_room(link))
             {
                 return None;
             }
-            if let Some(post) = self.next_of(TransferId(id)) {
-                return Some(post);
-            }
             // A transfer that must wait for one link does not block later ones.
-            if !self.transfers.get(id).is_some_and(Transfer::has_posts) {
-                self.postable[scope as usize].remove(&id);
-            }
             from = id + 1;
         }
+    }
+
+    /// Returns `true` if a transfer may have something to post.
+    #[inline]
+    pub fn may_post(&self) -> bool {
+        !self.postable.iter().all(Ascending::is_empty)
     }
 
     fn next_of(&mut self, id: TransferId) -> Option<Posted> {
@@ -294,7 +300,7 @@ impl Outbox {
         if transfer.plan.pages_left() > 0 || !transfer.refused.is_empty() {
             return None;
         }
-        let is_due = |link: &usize| transfer.unreported[*link] > 0 && self.has_room(*link);
+        let is_due = |link: &usize| transfer.unreported(*link) > 0 && self.has_room(*link);
         let link = (0..self.settings.len()).find(is_due)?;
         self.post_counted(id, link, Operation::default())
     }
@@ -314,18 +320,15 @@ impl Outbox {
     fn post_counted(&mut self, id: TransferId, link: usize, operation: Operation) -> Option<Posted> {
         let limits = self.settings[link].limits;
         let transfer = self.transfers.get_mut(id.0)?;
-        let pages = transfer.unreported[link] + operation.pages;
+        let pages = transfer.unreported(link) + operation.pages;
         let is_last = transfer.plan.pages_left() == 0 && transfer.refused.is_empty();
         // The pages of the next operation might not fit into the same immediate.
         let is_full = pages + limits.pages.min(IMMEDIATE_PAGES_MAX) > IMMEDIATE_PAGES_MAX;
         let tells = !limits.is_ordered || is_last || is_full;
         let immediate = transfer.counter.filter(|_| tells).and_then(|counter| Immediate::new(counter, pages));
         // Without a counter nothing is ever reported.
-        transfer.unreported[link] = match immediate {
-            Some(_) => 0,
-            None if transfer.counter.is_some() => pages,
-            None => 0,
-        };
+        let is_owed = immediate.is_none() && transfer.counter.is_some();
+        transfer.set_unreported(link, if is_owed { pages } else { 0 });
         if let Some(immediate) = immediate {
             self.reported.add(self.settings[link].id, immediate);
         }
@@ -365,8 +368,8 @@ impl Outbox {
         }
         // Pages that its immediate would have reported are unreported again, except its own: those
         // are counted when it is posted again.
-        let told = immediate.map_or(of.unreported[link], Immediate::pages);
-        of.unreported[link] = told.saturating_sub(operation.pages);
+        let told = immediate.map_or(of.unreported(link), Immediate::pages);
+        of.set_unreported(link, told.saturating_sub(operation.pages));
         if let Some(immediate) = immediate {
             self.reported.remove(self.settings[link].id, immediate);
         }
@@ -523,7 +526,8 @@ impl Outbox {
             transfer.refused = others.into();
             mine.into_iter().map(|(_, operation)| operation).collect()
         };
-        let unreported = std::mem::take(&mut transfer.unreported[link]);
+        let unreported = transfer.unreported(link);
+        transfer.set_unreported(link, 0);
         let refused_pages: u32 = refused.iter().map(|operation| operation.pages).sum();
         let key = transfer.counter.map(|counter| (link_id, counter));
         if let Some(key) = key.filter(|_| unreported + refused_pages > 0 || !refused.is_empty()) {
@@ -612,8 +616,10 @@ impl Outbox {
             }
             !transfer.has_posts() && transfer.owed == 0
         });
-        if is_done && let Some(transfer) = self.transfers.take(id.0) {
-            self.finished.push_back(Finished { transfer: id, is_whole: !transfer.is_incomplete });
+        if is_done {
+            let is_whole = !self.is_incomplete(id);
+            self.transfers.remove(id.0);
+            self.finished.push_back(Finished { transfer: id, is_whole });
         }
     }
 
@@ -662,7 +668,8 @@ struct Transfer {
     /// The link on which a page was begun. The rest must follow there: on another link it could
     /// overtake the beginning.
     begun_on: Option<usize>,
-    /// For each link, the number of posted pages that no immediate has reported yet.
+    /// For each link, the number of posted pages that no immediate has reported yet. Links at the
+    /// end may be left out: they have none.
     unreported: Vec<u32>,
     /// Operations that their link had no room for.
     refused: VecDeque<(usize, Operation)>,
@@ -697,6 +704,24 @@ struct Owed {
 }
 
 impl Transfer {
+    /// Returns the number of pages posted to a link that no immediate has reported yet.
+    #[inline]
+    fn unreported(&self, link: usize) -> u32 {
+        self.unreported.get(link).copied().unwrap_or(0)
+    }
+
+    #[inline]
+    fn set_unreported(&mut self, link: usize, pages: u32) {
+        match self.unreported.get_mut(link) {
+            Some(unreported) => *unreported = pages,
+            None if pages == 0 => {}
+            None => {
+                self.unreported.resize(link + 1, 0);
+                self.unreported[link] = pages;
+            }
+        }
+    }
+
     /// Returns `true` if something of it is not posted.
     fn has_posts(&self) -> bool {
         self.plan.pages_left() > 0

@@ -1,18 +1,20 @@
 //! Splits pages into operations: checks the bounds first, and joins adjacent pages.
 
+use std::sync::Arc;
+
 /// A list of pages in a memory region: page `n` begins at `offset + indices[n] × stride`.
 ///
 /// ```
 /// use farreach_proto::plan::Pages;
 ///
 /// // Every other page of 4 KiB, behind a header.
-/// let pages = Pages { indices: vec![0, 2, 4], stride: 4096, offset: 64 };
+/// let pages = Pages { indices: [0, 2, 4].into(), stride: 4096, offset: 64 };
 /// assert_eq!(pages.start(1), Some(64 + 2 * 4096));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pages {
-    /// The pages, in the order of the transfer.
-    pub indices: Vec<u32>,
+    /// The pages, in the order of the transfer. Transfers share the list.
+    pub indices: Arc<[u32]>,
     /// The distance between the beginnings of two adjacent pages, in bytes.
     pub stride: u64,
     /// The offset of page 0.
@@ -49,6 +51,9 @@ impl Pages {
 
     /// Returns an index that occurs twice.
     fn repeated(&self) -> Option<u32> {
+        if self.indices.len() < 2 {
+            return None;
+        }
         let last = *self.indices.iter().max()? as usize;
         // A bit set needs less time than sorting, but memory for the largest index: it is used
         // while that is at most 32 times the number of pages.
@@ -61,7 +66,7 @@ impl Pages {
                 is_seen
             });
         }
-        let mut sorted = self.indices.clone();
+        let mut sorted = self.indices.to_vec();
         sorted.sort_unstable();
         sorted.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
     }
@@ -257,7 +262,7 @@ impl Operation {
 ///
 /// let source = Pages::contiguous(4, 4096);
 /// // The first two are adjacent at the destination, the others are not.
-/// let destination = Pages { indices: vec![6, 7, 3, 1], stride: 4096, offset: 0 };
+/// let destination = Pages { indices: [6, 7, 3, 1].into(), stride: 4096, offset: 0 };
 /// let mut plan = Plan::new(4096, (source, 4 * 4096), (destination, 8 * 4096))?;
 /// let limits = Limits { bytes: 1 << 20, pieces: 4, targets: 1, pages: 1024, is_ordered: true };
 /// let mut operation = Operation::default();
@@ -372,7 +377,7 @@ impl Plan {
     /// # Ok::<(), farreach_proto::plan::PlanError>(())
     /// ```
     pub fn memory(&self) -> usize {
-        (self.source.indices.capacity() + self.destination.indices.capacity()) * size_of::<u32>()
+        size_of_val(&*self.source.indices) + size_of_val(&*self.destination.indices)
     }
 
     /// Drops all pages that are not in an operation yet.

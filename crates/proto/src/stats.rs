@@ -1,6 +1,7 @@
 //! Statistics of a transfer.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Statistics of a transfer: pages, links, operations, bytes, time.
@@ -35,7 +36,7 @@ pub struct TransferStats {
 #[non_exhaustive]
 pub struct LinkStats {
     /// The local rail: `rxe0`, `net 10.0.0.7`.
-    pub rail: String,
+    pub rail: Arc<str>,
     /// The number of the link. A link that was lost and made again has another number.
     pub link: u64,
     /// Posted operations, including those that were posted again after another link was lost.

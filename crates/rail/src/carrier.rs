@@ -236,6 +236,7 @@ impl Carrier {
         has_moved
     }
 
+    #[inline]
     fn control_all(&mut self, machine: &mut Machine) {
         while let Some(control) = machine.poll_control() {
             self.control(machine, control);

@@ -97,7 +97,7 @@ pub(crate) fn what_is_stale_or_out_of_bounds_is_never_posted(open: fn() -> Box<d
     write(&PageMap::of(4096).first(8)).unwrap();
     let before = posts.load(Ordering::SeqCst);
     assert!(before > 0, "it counts");
-    let far = Pages { indices: vec![u32::MAX], stride: u64::MAX / 2, offset: 0 };
+    let far = Pages { indices: [u32::MAX].into(), stride: u64::MAX / 2, offset: 0 };
     let beyond = PageMap { page_len: 4096, source: Pages::contiguous(1, 4096), destination: far };
     for map in [PageMap::of(4096).first(9), beyond] {
         let refused = write(&map).unwrap_err();

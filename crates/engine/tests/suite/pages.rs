@@ -100,7 +100,7 @@ pub(crate) fn pages_are_read_from_where_the_map_says(provider: &RailUnderTest) {
     let into = pair.a.allocate(8 * 4096).wait(SOON).unwrap();
     let done = pair.a_to_b.read_pages(&remote, &map, into).wait(SOON).unwrap();
     let into = done.buffer.into_slice().unwrap();
-    for (from, to) in map.source.indices.iter().zip(&map.destination.indices) {
+    for (from, to) in map.source.indices.iter().zip(map.destination.indices.iter()) {
         let (from, to) = (*from as usize * 4096, *to as usize * 4096);
         assert!(into[to..][..4096] == bytes[from..][..4096], "from {from} to {to}");
     }
@@ -116,7 +116,7 @@ pub(crate) fn what_is_out_of_bounds_is_refused_before_it_is_posted(provider: &Ra
         pair.a_to_b.write_pages(source, &PageMap::of(4096).first(5), &half, None).wait(SOON).unwrap_err();
     assert_eq!(refused.error.kind(), ErrorKind::Argument, "{refused}");
     let source = refused.buffer.expect("nothing was posted");
-    let far = Pages { indices: vec![u32::MAX], stride: u64::MAX / 2, offset: 0 };
+    let far = Pages { indices: [u32::MAX].into(), stride: u64::MAX / 2, offset: 0 };
     let map = PageMap { page_len: 4096, source: Pages::contiguous(1, 4096), destination: far };
     let refused = pair.a_to_b.write_pages(source, &map, &remote, None).wait(SOON).unwrap_err();
     let source = refused.buffer.expect("nothing was posted");

@@ -77,7 +77,7 @@ impl Machine {
         let Some(peer) = self.peer(key) else { return };
         let mut frames = Vec::new();
         for posted in lost.iter().filter(|posted| posted.operation().bytes > 0) {
-            let fault = TransferFault::Rail(error.clone());
+            let fault = TransferFault::Rail(Box::new(error.clone()));
             if let Some(of_it) = peer.transfers.abandon(posted.transfer(), fault) {
                 peer.has_unstopped = true;
                 frames.extend(of_it);

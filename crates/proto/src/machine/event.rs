@@ -46,7 +46,7 @@ pub struct TransferEnd {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TransferFault {
     /// The peer is lost.
-    PeerLost(LostReason),
+    PeerLost(Box<LostReason>),
     /// The user aborted it.
     Aborted,
     /// The peer has revoked the grant.
@@ -60,7 +60,7 @@ pub enum TransferFault {
     /// The peer has no such counter.
     NoSuchCounter,
     /// A rail refused it, or has failed.
-    Rail(RailError),
+    Rail(Box<RailError>),
 }
 
 /// A change of a peer.

@@ -178,7 +178,7 @@ impl Machine {
         for transfer in peer.transfers.drain() {
             // Reported without the buffers if a card still has them. They are freed when the card
             // is done.
-            let fault = TransferFault::PeerLost(reason.clone());
+            let fault = TransferFault::PeerLost(Box::new(reason.clone()));
             self.events.push_back(transfer.end(Err(fault), is_back, now));
         }
         self.lose_atomics(key, &reason);

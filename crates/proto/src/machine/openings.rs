@@ -40,6 +40,11 @@ impl Openings {
         self.steps = self.steps.saturating_sub(1);
     }
 
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
     /// Returns the time at which the next one is due, if there is one and nothing else to do.
     pub(super) fn next_at(&self) -> Option<u64> {
         (!self.queue.is_empty()).then_some(self.not_before_idle.min(self.not_before))

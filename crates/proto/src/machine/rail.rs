@@ -3,6 +3,8 @@
 use super::PeerKey;
 use super::id_map::IdMap;
 use super::peer::{Link, Phase};
+use std::sync::Arc;
+
 use crate::rail::{LinkKey, Properties, RailError, Scope};
 
 /// Describes a rail to the machine.
@@ -18,6 +20,8 @@ pub struct RailInfo {
 #[derive(Debug)]
 pub(super) struct RailState {
     properties: Properties,
+    /// The name in `properties`, for the statistics of transfers.
+    name: Arc<str>,
     /// The owner of each link. Contains closed links, too, as long as operations of them are in
     /// flight.
     links: IdMap<LinkKey, (PeerKey, usize)>,
@@ -47,6 +51,7 @@ enum Life {
 impl RailState {
     pub(super) fn new(info: RailInfo) -> Self {
         Self {
+            name: info.properties.name.as_str().into(),
             properties: info.properties,
             must_be_polled: info.must_be_polled,
             links: IdMap::default(),
@@ -54,6 +59,10 @@ impl RailState {
             life: Life::Alive,
             in_flight: 0,
         }
+    }
+
+    pub(super) fn name(&self) -> &Arc<str> {
+        &self.name
     }
 
     #[inline]

@@ -75,10 +75,10 @@ impl Machine {
 
     fn check(&mut self, new: &NewTransfer) -> Option<TransferFault> {
         let Some(peer) = self.peer(new.peer) else {
-            return Some(TransferFault::PeerLost(LostReason::Gone));
+            return Some(TransferFault::PeerLost(Box::new(LostReason::Gone)));
         };
         if let Some(lost) = &peer.lost {
-            return Some(TransferFault::PeerLost(lost.reason.clone()));
+            return Some(TransferFault::PeerLost(Box::new(lost.reason.clone())));
         }
         let Some(granted) = peer.granted.get(new.grant) else { return Some(TransferFault::NoSuchGrant) };
         let right = match new.direction {
@@ -201,7 +201,7 @@ impl Machine {
         match reason {
             Refusal::Full => {}
             Refusal::LinkDown(error) => self.fail_link(key, index, &error),
-            Refusal::Never(error) => self.abort(key, id, &TransferFault::Rail(error), now),
+            Refusal::Never(error) => self.abort(key, id, &TransferFault::Rail(Box::new(error)), now),
         }
         self.turns.yield_turn();
     }
@@ -220,10 +220,13 @@ impl Machine {
             return;
         }
         let frames = peer.transfers.complete(posted);
+        // There is room for another one.
+        if peer.transfers.may_post() {
+            self.turns.wake(key);
+        }
         if !frames.is_empty() {
             self.send_all(key, frames);
         }
-        self.turns.wake(key);
         self.collect_finished(key);
     }
 
@@ -233,7 +236,7 @@ impl Machine {
         loop {
             let Some(peer) = self.peers.get_mut(key) else { return };
             let Some((mut transfer, is_whole, frame)) = peer.transfers.take_finished() else { return };
-            let names = |link: &Link| (&self.rails[link.rail()].properties().name, link.id().0);
+            let names = |link: &Link| (self.rails[link.rail()].name(), link.id().0);
             transfer.name_shares(peer.links.iter().map(names));
             let (grant, is_kept) = (transfer.grant(), transfer.is_kept());
             self.report(transfer.finish(is_whole, now));

@@ -158,6 +158,13 @@ impl Machine {
     /// Returns the next work on links, rails and keys. The work returned before is done.
     #[inline]
     pub fn poll_control(&mut self) -> Option<Control> {
+        if self.control.is_empty() && self.openings.is_empty() && self.settling.is_empty() {
+            return None;
+        }
+        self.next_control()
+    }
+
+    fn next_control(&mut self) -> Option<Control> {
         let control = self.control.pop_front().or_else(|| self.next_opening().map(Control::OpenLink));
         if control.is_none() && !self.settling.is_empty() {
             self.answer_after_close();

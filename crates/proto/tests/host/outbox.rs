@@ -104,8 +104,8 @@ impl World {
         let stride = page_len as u64;
         let plan = Plan::new(
             stride,
-            (Pages { indices: from, stride, offset: 0 }, len as u64),
-            (Pages { indices: to, stride, offset: 0 }, len as u64),
+            (Pages { indices: from.into(), stride, offset: 0 }, len as u64),
+            (Pages { indices: to.into(), stride, offset: 0 }, len as u64),
         );
         outbox.submit(plan.unwrap(), Some(counter), Scope::Network);
         Self {
@@ -276,7 +276,7 @@ fn what_nobody_counts_is_done_only_when_the_receiver_has_stopped_the_lost_link()
         LinkSettings { id: LinkId(id), limits, window: 1, weight: 1, scope: Scope::Network }
     };
     let mut outbox = Outbox::new(vec![link(1), link(2)]);
-    let pages = || (Pages { indices: vec![0], stride: 8, offset: 0 }, 8);
+    let pages = || (Pages { indices: [0].into(), stride: 8, offset: 0 }, 8);
     let transfer = outbox.submit(Plan::new(8, pages(), pages()).unwrap(), None, Scope::Network);
     let first = outbox.next_post().unwrap();
     let link = first.link();
@@ -307,7 +307,7 @@ fn operations_that_are_done_are_not_kept_without_bound() {
     let link = |id| LinkSettings { id: LinkId(id), limits, window: 2, weight: 1, scope: Scope::Network };
     let mut outbox = Outbox::new(vec![link(0), link(1)]);
     let counter = Counters::new().open([0]).unwrap();
-    let pages = || (Pages { indices: vec![0, 2], stride: 64, offset: 0 }, 256);
+    let pages = || (Pages { indices: [0, 2].into(), stride: 64, offset: 0 }, 256);
     let (mut notifications, mut early) = (0, 0);
     for transfer in 0..10_000 {
         outbox.submit(Plan::new(64, pages(), pages()).unwrap(), Some(counter), Scope::Network);

@@ -16,8 +16,8 @@ fn maps() -> impl Strategy<Value = (u64, Pages, Pages)> {
         let to = Just((0_u32..50).collect::<Vec<_>>()).prop_shuffle();
         (from, to).prop_map(move |(from, mut to)| {
             to.truncate(count);
-            let source = Pages { indices: from, stride: page_len + gap, offset };
-            let destination = Pages { indices: to, stride: page_len, offset: gap };
+            let source = Pages { indices: from.into(), stride: page_len + gap, offset };
+            let destination = Pages { indices: to.into(), stride: page_len, offset: gap };
             (page_len, source, destination)
         })
     })
@@ -98,15 +98,15 @@ fn what_cannot_be_moved_is_refused_with_its_reason() {
     assert_eq!(refused(0, &good, &good), PlanError::EmptyPage);
     let one = Pages::contiguous(1, 8);
     assert_eq!(refused(8, &good, &one), PlanError::Counts { source_count: 2, destination_count: 1 });
-    let far = Pages { indices: vec![0, 2], stride: 8, offset: 0 };
+    let far = Pages { indices: [0, 2].into(), stride: 8, offset: 0 };
     let beyond = |side| PlanError::OutOfBounds { side, index: 2, memory_len: 16 };
     assert_eq!(refused(8, &far, &good), beyond(Side::Source));
     assert_eq!(refused(8, &good, &far), beyond(Side::Destination));
-    let huge = Pages { indices: vec![u32::MAX, 1], stride: u64::MAX, offset: 9 };
+    let huge = Pages { indices: [u32::MAX, 1].into(), stride: u64::MAX, offset: 9 };
     assert!(matches!(refused(8, &good, &huge), PlanError::OutOfBounds { index: u32::MAX, .. }));
-    let twice = Pages { indices: vec![1, 1], stride: 8, offset: 0 };
+    let twice = Pages { indices: [1, 1].into(), stride: 8, offset: 0 };
     assert_eq!(refused(8, &good, &twice), PlanError::Repeated { index: 1 });
-    let dense = Pages { indices: vec![0, 1], stride: 4, offset: 0 };
+    let dense = Pages { indices: [0, 1].into(), stride: 4, offset: 0 };
     assert_eq!(
         refused(8, &good, &dense),
         PlanError::Overlap { side: Side::Destination, stride: 4, page_len: 8 }
@@ -126,7 +126,7 @@ fn neighbours_are_joined_and_scattered_pages_are_gathered() {
     assert_eq!((operation.pieces.len(), operation.pages), (1, 100));
     assert!(!plan.next(&limits, &mut operation));
     // Gathered into one range of the destination: three at a time.
-    let scattered = Pages { indices: vec![9, 3, 7, 1], stride: 4096, offset: 0 };
+    let scattered = Pages { indices: [9, 3, 7, 1].into(), stride: 4096, offset: 0 };
     let joined = Pages::contiguous(4, 4096);
     let mut plan = Plan::new(4096, (scattered, 100 * 4096), (joined, 4 * 4096)).unwrap();
     assert!(plan.next(&limits, &mut operation));

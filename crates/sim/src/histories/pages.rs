@@ -470,5 +470,5 @@ impl World {
 }
 
 fn own_pages(layout: &Layout, places: &[u32]) -> Pages {
-    Pages { indices: places.to_vec(), stride: layout.stride as u64, offset: layout.offset as u64 }
+    Pages { indices: places.into(), stride: layout.stride as u64, offset: layout.offset as u64 }
 }

@@ -180,7 +180,7 @@ impl Pair {
         let source = memory(len);
         let it = &mut self.sides[side];
         it.carrier.register(source.memory()).unwrap();
-        let pages = || Pages { indices: vec![0], stride: len as u64, offset: 0 };
+        let pages = || Pages { indices: [0].into(), stride: len as u64, offset: 0 };
         let plan = Plan::new(len as u64, (pages(), len as u64), (pages(), len as u64)).unwrap();
         let (op, answer) = it.answers.expect(Awaited::Transfer);
         let new = NewTransfer {

@@ -92,8 +92,8 @@ fn finish(task: &Task, under_way: &mut VecDeque<Transfer>, shares: &mut Vec<Shar
     let Some(mut transfer) = under_way.pop_front() else { return Ok(()) };
     let done = transfer.wait(patience(task.batch_bytes()))?;
     for rail in done.stats.links {
-        let place = shares.iter().position(|share| share.rail == rail.rail).unwrap_or_else(|| {
-            shares.push(Share { rail: rail.rail.clone(), ..Share::default() });
+        let place = shares.iter().position(|share| share.rail == *rail.rail).unwrap_or_else(|| {
+            shares.push(Share { rail: rail.rail.to_string(), ..Share::default() });
             shares.len() - 1
         });
         let share = &mut shares[place];

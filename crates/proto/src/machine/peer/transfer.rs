@@ -1,5 +1,7 @@
 //! One transfer with a peer, from its request to its end.
 
+use std::sync::Arc;
+
 use crate::counter::CounterId;
 use crate::machine::{Direction, Event, NewTransfer, OpId, TransferEnd, TransferFault};
 use crate::outbox::{Posted, TransferId};
@@ -102,9 +104,9 @@ impl Transfer {
     }
 
     /// Sets the names of rails and links in the statistics, by link.
-    pub(crate) fn name_shares<'a>(&mut self, names: impl Iterator<Item = (&'a String, u64)>) {
+    pub(crate) fn name_shares<'a>(&mut self, names: impl Iterator<Item = (&'a Arc<str>, u64)>) {
         for ((rail, link), share) in names.zip(&mut self.stats.links) {
-            share.rail.clone_from(rail);
+            share.rail = Arc::clone(rail);
             share.link = link;
         }
     }

@@ -68,6 +68,12 @@ impl Transfers {
         self.outbox.next_post()
     }
 
+    /// Returns `true` if a transfer may have something to post.
+    #[inline]
+    pub(crate) fn may_post(&self) -> bool {
+        self.outbox.may_post()
+    }
+
     /// Takes back an operation that is not posted now.
     pub(crate) fn put_back(&mut self, posted: Posted) {
         self.outbox.refuse(posted);

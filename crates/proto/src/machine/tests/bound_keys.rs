@@ -87,7 +87,7 @@ fn a_grant_that_is_revoked_meanwhile_costs_no_link() {
 }
 
 fn transfer() -> NewTransfer {
-    let pages = || (Pages { indices: vec![0], stride: 64, offset: 0 }, 64);
+    let pages = || (Pages { indices: [0].into(), stride: 64, offset: 0 }, 64);
     let plan = Plan::new(64, pages(), pages()).unwrap();
     let direction = Direction::Write;
     NewTransfer { op: OpId(5), peer: PEER, direction, plan, grant: 3, base: 0, len: 64, counter: None }

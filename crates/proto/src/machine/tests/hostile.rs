@@ -49,7 +49,7 @@ pub(super) fn grant(id: u64) -> GrantOffer {
 
 /// Begins a transfer of one page to a grant of the peer.
 pub(super) fn submit_page(machine: &mut Machine, op: OpId, grant: u64, now: u64) {
-    let pages = || (Pages { indices: vec![0], stride: 64, offset: 0 }, 64);
+    let pages = || (Pages { indices: [0].into(), stride: 64, offset: 0 }, 64);
     let plan = Plan::new(64, pages(), pages()).unwrap();
     let direction = Direction::Write;
     let new = NewTransfer { op, peer: PEER, direction, plan, grant, base: 0, len: 64, counter: None };
