@@ -58,6 +58,7 @@ pub(crate) fn execute(args: &FlakyArgs) -> Result<()> {
     if programs.iter().any(|it| it.binary.tier == Tier::Library) {
         build_dist_example("farreach-fabric", "fabric_cost")?;
         build_dist_example("farreach", "paged")?;
+        build_dist_example("farreach", "within_host")?;
     }
     let cells: Vec<Cell> =
         Userland::BOTH.iter().map(|it| Ok(cell_with_libraries(*it)?.0)).collect::<Result<_>>()?;

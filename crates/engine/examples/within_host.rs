@@ -3,8 +3,9 @@
 //!
 //! Usage: `within_host ROUNDS [pages|ping|writes|wake|idle]…`.
 //!
-//! `within_host count WRITES DEPTH` makes writes of eight bytes and measures nothing: the tests of the
-//! costs count its instructions.
+//! `within_host count WRITES PAGES DEPTH` makes so many writes, and measures nothing: the tests of the
+//! costs count its instructions. A write has one page of eight bytes, or several scattered ones of
+//! 4 KiB, and so many are in flight.
 
 #![allow(clippy::print_stdout, reason = "it is a program")]
 
@@ -40,10 +41,9 @@ const DEPTHS: [usize; 2] = [1, 16];
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    if let [what, writes, depth] = words.as_slice()
-        && what == "count"
-    {
-        return count(writes.parse().unwrap(), depth.parse().unwrap());
+    if let Some(("count", numbers)) = words.split_first().map(|(what, rest)| (what.as_str(), rest)) {
+        let numbers: Vec<usize> = numbers.iter().map(|word| word.parse().unwrap()).collect();
+        return count(numbers[0], numbers[1], numbers[2]);
     }
     let rounds: usize = words.first().and_then(|word| word.parse().ok()).unwrap_or(25);
     let wants = |what: &str| words.len() < 2 || words[1..].iter().any(|word| word == what);
@@ -282,12 +282,19 @@ fn writes(rounds: usize, depth: usize) {
     finish(end, child);
 }
 
-/// Makes writes of eight bytes, this many in flight.
-fn count(writes: usize, depth: usize) {
-    let (end, child) = with_child(|end| serve(end, 4096));
+/// Makes writes of so many pages, this many in flight.
+fn count(writes: usize, pages: usize, depth: usize) {
+    const LEN: usize = 4096;
+    let (end, child) = with_child(move |end| serve(end, pages * LEN));
     let (remote, _counter) = end.taken();
-    let remote = remote.get(0..8).unwrap();
-    let (map, source) = (PageMap::of(8).first(1), end.source(8));
+    let map = match pages {
+        1 => PageMap::of(8).first(1),
+        // No two of them are adjacent, if there are enough of them.
+        _ => PageMap::of(LEN as u64)
+            .from(0..pages as u32)
+            .to((0..pages).map(|page| (page * 29 % pages) as u32)),
+    };
+    let source = end.source(pages * LEN);
     let mut in_flight: VecDeque<Transfer> = VecDeque::with_capacity(depth);
     for _ in 0..writes {
         if in_flight.len() == depth {

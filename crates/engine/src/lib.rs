@@ -109,7 +109,7 @@ pub use farreach_proto::rights::Rights;
 pub use farreach_proto::stats::{LinkStats, TransferStats};
 pub use farreach_rail::RailError;
 pub use grant::{Grant, GrantToken, RemoteSlice, RevokeError};
-pub use pages::{PageMap, Pages};
+pub use pages::{Indices, PageMap, Pages};
 pub use peer::{CompareSwap, Peer, RemoteCounter};
 pub use pending::Pending;
 pub use progress::Progress;

@@ -1,5 +1,6 @@
 //! Page maps: the pages of one memory, and their places in another.
 
+pub use farreach_proto::indices::Indices;
 pub use farreach_proto::plan::Pages;
 
 /// The pages of a transfer, on both sides: page `n` of the transfer is page `source.indices[n]` of

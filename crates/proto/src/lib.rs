@@ -27,6 +27,7 @@
 pub mod counter;
 pub mod credit;
 pub mod error;
+pub mod indices;
 pub mod inflight;
 pub mod lost;
 pub mod machine;

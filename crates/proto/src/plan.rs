@@ -1,6 +1,6 @@
 //! Splits pages into operations: checks the bounds first, and joins adjacent pages.
 
-use std::sync::Arc;
+use crate::indices::Indices;
 
 /// A list of pages in a memory region: page `n` begins at `offset + indices[n] × stride`.
 ///
@@ -13,8 +13,8 @@ use std::sync::Arc;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pages {
-    /// The pages, in the order of the transfer. Transfers share the list.
-    pub indices: Arc<[u32]>,
+    /// The pages, in the order of the transfer.
+    pub indices: Indices,
     /// The distance between the beginnings of two adjacent pages, in bytes.
     pub stride: u64,
     /// The offset of page 0.
@@ -34,41 +34,28 @@ impl Pages {
         self.offset.checked_add(index.checked_mul(self.stride)?)
     }
 
+    /// Returns bytes of the page with this index. [`Plan::new`] has checked all pages, so the
+    /// arithmetic cannot overflow.
+    #[inline]
+    fn extent(&self, index: u32, within: u64, len: u64) -> Extent {
+        Extent { offset: self.offset + u64::from(index) * self.stride + within, len }
+    }
+
     /// Checks that all pages, of `page_len` bytes, lie within `memory_len` and do not overlap.
     fn check(&self, side: Side, page_len: u64, memory_len: u64) -> Result<(), PlanError> {
         // A single page cannot overlap another one, whatever the stride is.
         if self.stride < page_len && self.indices.len() > 1 {
             return Err(PlanError::Overlap { side, stride: self.stride, page_len });
         }
-        for (place, index) in self.indices.iter().enumerate() {
-            let end = self.start(place).and_then(|start| start.checked_add(page_len));
-            if end.is_none_or(|end| end > memory_len) {
-                return Err(PlanError::OutOfBounds { side, index: *index, memory_len });
-            }
+        let is_within = |index: u32| {
+            let start = u64::from(index).checked_mul(self.stride).and_then(|at| at.checked_add(self.offset));
+            start.and_then(|start| start.checked_add(page_len)).is_some_and(|end| end <= memory_len)
+        };
+        // No page begins after the one with the largest index.
+        match self.indices.largest() {
+            Some(index) if !is_within(index) => Err(PlanError::OutOfBounds { side, index, memory_len }),
+            _ => Ok(()),
         }
-        Ok(())
-    }
-
-    /// Returns an index that occurs twice.
-    fn repeated(&self) -> Option<u32> {
-        if self.indices.len() < 2 {
-            return None;
-        }
-        let last = *self.indices.iter().max()? as usize;
-        // A bit set needs less time than sorting, but memory for the largest index: it is used
-        // while that is at most 32 times the number of pages.
-        if last / 32 <= self.indices.len() {
-            let mut seen = vec![0_u64; last / 64 + 1];
-            return self.indices.iter().copied().find(|index| {
-                let (word, bit) = (&mut seen[*index as usize / 64], 1 << (index % 64));
-                let is_seen = *word & bit != 0;
-                *word |= bit;
-                is_seen
-            });
-        }
-        let mut sorted = self.indices.to_vec();
-        sorted.sort_unstable();
-        sorted.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
     }
 }
 
@@ -223,16 +210,17 @@ impl Operation {
             let len = from.len.min(to.len).min(limits.bytes - part.bytes);
             let (next_from, next_to) =
                 (Extent { offset: from.offset, len }, Extent { offset: to.offset, len });
+            let (joins_piece, joins_target) = (joins(&part.pieces, next_from), joins(&part.targets, next_to));
             let has_room = len > 0
-                && fits_in(&part.pieces, next_from, limits.pieces)
-                && fits_in(&part.targets, next_to, limits.targets);
+                && (joins_piece || part.pieces.len() < limits.pieces)
+                && (joins_target || part.targets.len() < limits.targets);
             // The same bytes are tried again with an empty part.
             if !has_room {
                 parts.push(Self::default());
                 continue;
             }
-            append(&mut part.pieces, next_from);
-            append(&mut part.targets, next_to);
+            append(&mut part.pieces, next_from, joins_piece);
+            append(&mut part.targets, next_to, joins_target);
             part.bytes += len;
             from.advance(len);
             to.advance(len);
@@ -299,7 +287,7 @@ impl Plan {
         }
         source.check(Side::Source, page_len, source_len)?;
         destination.check(Side::Destination, page_len, destination_len)?;
-        if let Some(index) = destination.repeated() {
+        if let Some(index) = destination.indices.repeated() {
             return Err(PlanError::Repeated { index });
         }
         Ok(Self { page_len, source, destination, place: 0, within: 0 })
@@ -328,8 +316,12 @@ impl Plan {
     /// the link must refuse it.
     pub fn next(&mut self, limits: &Limits, operation: &mut Operation) -> bool {
         operation.clear();
-        while self.place < self.source.indices.len() && operation.pages < limits.pages {
-            let left = self.page_len - self.within;
+        let Self { page_len, source, destination, place, within } = self;
+        let pages = source.indices[*place..].iter().zip(&destination.indices[*place..]);
+        // The ends of the last extents.
+        let (mut piece_end, mut target_end) = (None, None);
+        for (from, to) in pages.take(limits.pages as usize) {
+            let left = *page_len - *within;
             let room = limits.bytes.saturating_sub(operation.bytes);
             let len = match left <= room {
                 true => left,
@@ -338,20 +330,24 @@ impl Plan {
                 false if operation.bytes == 0 => left,
                 false => break,
             };
-            let (from, to) = (self.extent(&self.source, len), self.extent(&self.destination, len));
-            if !fits_in(&operation.pieces, from, limits.pieces)
-                || !fits_in(&operation.targets, to, limits.targets)
+            let (from, to) = (source.extent(*from, *within, len), destination.extent(*to, *within, len));
+            let (joins_piece, joins_target) = (piece_end == Some(from.offset), target_end == Some(to.offset));
+            if (!joins_piece && operation.pieces.len() >= limits.pieces)
+                || (!joins_target && operation.targets.len() >= limits.targets)
             {
                 break;
             }
-            append(&mut operation.pieces, from);
-            append(&mut operation.targets, to);
+            append(&mut operation.pieces, from, joins_piece);
+            append(&mut operation.targets, to, joins_target);
+            (piece_end, target_end) = (Some(from.end()), Some(to.end()));
             operation.bytes += len;
-            self.within += len;
-            if self.within == self.page_len {
-                operation.pages += 1;
-                (self.place, self.within) = (self.place + 1, 0);
+            // An ordered link has taken as much of the page as fits into an operation.
+            if len < left {
+                *within += len;
+                break;
             }
+            operation.pages += 1;
+            (*place, *within) = (*place + 1, 0);
         }
         operation.bytes > 0
     }
@@ -399,23 +395,18 @@ impl Plan {
     pub fn pages_left(&self) -> usize {
         self.source.indices.len() - self.place
     }
-
-    /// Returns the next bytes of one side. All pages were checked by [`new`](Self::new), so the
-    /// arithmetic cannot overflow.
-    fn extent(&self, pages: &Pages, len: u64) -> Extent {
-        let index = u64::from(pages.indices[self.place]);
-        Extent { offset: pages.offset + index * pages.stride + self.within, len }
-    }
 }
 
-/// Returns `true` if an extent continues the last one, or there is room for one more.
-fn fits_in(extents: &[Extent], next: Extent, max: usize) -> bool {
-    extents.len() < max || extents.last().is_some_and(|last| last.end() == next.offset)
+/// Returns `true` if an extent continues the last one.
+#[inline]
+fn joins(extents: &[Extent], next: Extent) -> bool {
+    extents.last().is_some_and(|last| last.end() == next.offset)
 }
 
-fn append(extents: &mut Vec<Extent>, next: Extent) {
+#[inline]
+fn append(extents: &mut Vec<Extent>, next: Extent, joins: bool) {
     match extents.last_mut() {
-        Some(last) if last.end() == next.offset => last.len += next.len,
+        Some(last) if joins => last.len += next.len,
         _ => extents.push(next),
     }
 }

@@ -137,9 +137,11 @@ impl View<'_> {
         mut budget: usize,
     ) -> Result<Step, OperationError> {
         let buffers = buffers.as_slice();
+        // A copy in registers, stored back at the end.
+        let mut at = *cursor;
         // The targets of a transfer have one key. It cannot end meanwhile: the keys are borrowed.
         let mut last: Option<(u64, &Place)> = None;
-        while let Some(target) = targets.get(cursor.target) {
+        while let Some(target) = targets.get(at.target) {
             let place = match last {
                 Some((key, place)) if key == target.key => place,
                 _ => {
@@ -152,19 +154,19 @@ impl View<'_> {
                 }
             };
             let remote = place.address(target.offset, target.len)?;
-            while cursor.in_target < target.len {
-                if budget == 0 {
-                    return Ok(Step::More);
-                }
+            while at.in_target < target.len {
                 // The lengths are equal (`Link::post`), so a buffer is left.
-                let buffer = &buffers[cursor.buffer];
-                let left = buffer.len() - cursor.in_buffer;
-                if left == 0 {
-                    (cursor.buffer, cursor.in_buffer) = (cursor.buffer + 1, 0);
+                let buffer = &buffers[at.buffer];
+                let left = buffer.len() - at.in_buffer;
+                let len = usize::try_from(target.len - at.in_target).unwrap_or(left).min(left).min(budget);
+                if len == 0 && left == 0 {
+                    (at.buffer, at.in_buffer) = (at.buffer + 1, 0);
                     continue;
                 }
-                let len =
-                    usize::try_from(target.len - cursor.in_target).unwrap_or(left).min(left).min(budget);
+                if len == 0 {
+                    *cursor = at;
+                    return Ok(Step::More);
+                }
                 // SAFETY: `address` has checked that all of the target is within the grant, and the
                 // cursor is within the target. The operation owns its buffers; the cursor is within
                 // this one. A read writes only to buffers that no one can refer to: `Link::post`
@@ -172,19 +174,20 @@ impl View<'_> {
                 // Memory of the peer has no references in this process: it is either of another
                 // process, or exposed.
                 unsafe {
-                    let remote = remote.as_ptr().add(cursor.in_target as usize);
-                    let local = buffer.address().as_ptr().add(cursor.in_buffer);
+                    let remote = remote.as_ptr().add(at.in_target as usize);
+                    let local = buffer.address().as_ptr().add(at.in_buffer);
                     match direction {
                         Direction::Write => copy(local, remote, len),
                         Direction::Read => copy(remote, local, len),
                     }
                 }
-                cursor.in_target += len as u64;
-                cursor.in_buffer += len;
+                at.in_target += len as u64;
+                at.in_buffer += len;
                 budget -= len;
             }
-            (cursor.target, cursor.in_target) = (cursor.target + 1, 0);
+            (at.target, at.in_target) = (at.target + 1, 0);
         }
+        *cursor = at;
         Ok(Step::Done)
     }
 

@@ -1,5 +1,6 @@
 //! The cost of a program: instructions, counted by callgrind, and system calls, counted by strace.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,15 +28,29 @@ impl Counted {
 
     /// Returns the instructions of a run with these additional arguments.
     pub fn instructions(&self, more: &[&str]) -> Count {
+        let (text, stdout) = self.profile(more);
+        let total =
+            text.lines().find_map(|line| line.strip_prefix("summary: ")).expect("a line with the sum");
+        Count { total: total.trim().parse().expect("a number"), stdout }
+    }
+
+    /// As [`instructions`](Self::instructions), without those of C's functions that copy memory.
+    pub fn instructions_without_copies(&self, more: &[&str]) -> Count {
+        let (text, stdout) = self.profile(more);
+        Count {
+            total: instructions_of(&text, |name| !name.contains("memcpy") && !name.contains("memmove")),
+            stdout,
+        }
+    }
+
+    /// Returns the counts in the format of callgrind, and the output of the program.
+    fn profile(&self, more: &[&str]) -> (String, String) {
         let file = file("callgrind");
         let mut words =
             vec!["--tool=callgrind".to_owned(), format!("--callgrind-out-file={}", file.display())];
         words.extend(self.function.as_ref().map(|function| format!("--toggle-collect={function}")));
         let stdout = self.run("valgrind", &words, more);
-        let text = fs::read_to_string(file).expect("callgrind writes its counts");
-        let total =
-            text.lines().find_map(|line| line.strip_prefix("summary: ")).expect("a line with the sum");
-        Count { total: total.trim().parse().expect("a number"), stdout }
+        (fs::read_to_string(file).expect("callgrind writes its counts"), stdout)
     }
 
     /// Returns the system calls of its first thread in a run with these additional arguments,
@@ -57,6 +72,32 @@ impl Counted {
         assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).expect("the programs print text")
     }
+}
+
+/// Returns the instructions of the functions whose names pass, from counts in the format of callgrind.
+fn instructions_of(profile: &str, passes: impl Fn(&str) -> bool) -> u64 {
+    // A name is written once, with a number that stands for it afterwards.
+    let (mut names, mut is_counted, mut is_of_call, mut sum) = (HashMap::new(), false, false, 0);
+    for line in profile.lines() {
+        if let Some((key, name)) = line.split_once("fn=(").and_then(|(_, rest)| rest.split_once(')')) {
+            if !name.is_empty() {
+                names.insert(key, passes(name));
+            }
+            // What another function costs that this one calls is counted there.
+            if line.starts_with("fn=") {
+                is_counted = names.get(key).copied().unwrap_or(false);
+            }
+        } else if line.starts_with("calls=") {
+            is_of_call = true;
+        } else if line.starts_with(|first: char| first.is_ascii_digit() || "+-*".contains(first)) {
+            let cost = line.split_whitespace().nth(1).and_then(|cost| cost.parse::<u64>().ok());
+            if is_counted && !std::mem::take(&mut is_of_call) {
+                sum += cost.unwrap_or(0);
+            }
+            is_of_call = false;
+        }
+    }
+    sum
 }
 
 /// The result of a run.
@@ -97,4 +138,16 @@ pub fn dist_example(package: &str, name: &str) -> PathBuf {
 pub fn bare_program() -> PathBuf {
     let path = std::env::var_os("FARREACH_BARE");
     path.expect("cargo xtask test sets the path of the program").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instructions_are_those_of_the_functions_that_pass() {
+        let profile = "fn=(1) main\n3 10\n+1 5\ncfn=(2) memcpy\ncalls=2 9\n* 700\n-2 1\n\nfn=(2)\n9 700\n\nfn=(1)\n4 1\n";
+        assert_eq!(instructions_of(profile, |_| true), 717);
+        assert_eq!(instructions_of(profile, |name| !name.contains("memcpy")), 17);
+    }
 }

@@ -10,3 +10,4 @@ mod pair;
 
 mod allocations;
 mod instructions;
+mod within_host;

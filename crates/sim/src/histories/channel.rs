@@ -54,6 +54,9 @@ impl World {
         there.peers.push((connection, end));
         (self.connections[connection].ends[end].peer, self.connections[connection].ends[end].since) =
             (Some((key, view)), now);
+        // Nothing else may be due on this host: the peer may never send anything.
+        let at = self.hosts[host].machine().poll_timeout();
+        self.step_by(host, at);
         self.observe(host);
     }
 
