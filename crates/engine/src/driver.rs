@@ -172,9 +172,6 @@ pub(crate) struct Driver {
     arriving: IdMap<PeerKey, (SocketAddr, Arc<PeerCell>)>,
     backlog: Arc<AcceptBacklog>,
     start: Instant,
-    /// When a command was applied since the last step, in nanoseconds since `start`. The step that
-    /// follows needs no other time.
-    applied_at: Option<u64>,
     /// When sockets were last polled, in nanoseconds since `start`.
     looked_at: Option<u64>,
     /// How long the last poll of the sockets took.
@@ -212,7 +209,6 @@ impl Driver {
             arriving: IdMap::default(),
             backlog,
             start: Instant::now(),
-            applied_at: None,
             looked_at: None,
             look_took: Duration::ZERO,
             carried_at: None,
@@ -291,7 +287,6 @@ impl Driver {
     fn note_opening(&mut self) {
         if self.machine.is_opening() {
             self.machine.end_opening(self.now());
-            self.applied_at = None;
         }
     }
 
@@ -489,7 +484,6 @@ impl Drive for Driver {
 
     fn apply(&mut self, command: Command) {
         let now = self.now();
-        self.applied_at = Some(now);
         self.carrier.set_time(now);
         match command {
             Command::Submit(new, held, sender) => {
@@ -516,7 +510,7 @@ impl Drive for Driver {
     }
 
     fn step(&mut self) -> bool {
-        let now = self.applied_at.take().unwrap_or_else(|| self.now());
+        let now = self.now();
         let is_due = |at: Option<u64>, every: Duration| {
             at.is_none_or(|at| now.saturating_sub(at) >= every.as_nanos() as u64)
         };
