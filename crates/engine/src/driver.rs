@@ -504,9 +504,9 @@ impl Drive for Driver {
             Command::Watch(key) => self.machine.watch(key, now),
             Command::Call(call) => call(self, now),
         }
+        // Frames and answers follow at the end of the next step, which comes at once.
         self.carrier.carry(&mut self.machine);
         self.note_opening();
-        self.flush();
     }
 
     fn step(&mut self) -> bool {

@@ -268,7 +268,7 @@ impl Peer {
                     peer: self.0.key,
                     cell: self.own_cell(),
                     op,
-                    refused: Some(refused),
+                    refused: Some(Box::new(refused)),
                 });
             }
         };

@@ -43,7 +43,7 @@ pub(crate) struct TransferInFlight {
     pub(crate) cell: Arc<PeerCell>,
     pub(crate) op: OpId,
     /// The error of a transfer that was refused before it was submitted.
-    pub(crate) refused: Option<TransferError>,
+    pub(crate) refused: Option<Box<TransferError>>,
 }
 
 impl Answer<Result<Transferred, TransferError>> for TransferInFlight {
@@ -57,7 +57,7 @@ impl Answer<Result<Transferred, TransferError>> for TransferInFlight {
 
     fn take(&mut self) -> Option<Result<Transferred, TransferError>> {
         if let Some(refused) = self.refused.take() {
-            return Some(Err(refused));
+            return Some(Err(*refused));
         }
         match self.receiver.take()? {
             Ok(answer) => Some(self.result(answer)),

@@ -60,12 +60,12 @@ pub(super) struct PlaceId(u64);
 
 /// The next action of the submitter of a command.
 pub(super) enum SubmitAction<M: Drive> {
-    /// Apply the command, which is returned here, and lead for one step.
-    Lead(Box<Leader<M>>, M::Command),
+    /// Apply the command, which was not taken, and lead for one step.
+    Lead(Box<Leader<M>>),
     /// Send a wakeup if one is needed. The leader applies the command.
     Queued { must_wake: bool },
     /// Drop the command, because no thread will apply it.
-    Ended(M::Command),
+    Ended,
 }
 
 /// The next action of a waiter.
@@ -115,15 +115,15 @@ impl<M: Drive> Followers<M> {
         }
     }
 
-    /// Queues a command, or returns it to the caller as the new leader.
-    pub(super) fn submit(&mut self, command: M::Command) -> SubmitAction<M> {
+    /// Queues a command, or leaves it to the caller as the new leader.
+    pub(super) fn submit(&mut self, command: &mut Option<M::Command>) -> SubmitAction<M> {
         if self.has_panicked {
-            return SubmitAction::Ended(command);
+            return SubmitAction::Ended;
         }
         if let Some(leader) = self.take(LeaderKind::Brief) {
-            return SubmitAction::Lead(leader, command);
+            return SubmitAction::Lead(leader);
         }
-        self.commands.push(command);
+        self.commands.extend(command.take());
         SubmitAction::Queued { must_wake: self.must_wake() }
     }
 

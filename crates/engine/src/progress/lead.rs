@@ -21,8 +21,7 @@ pub(super) enum Led {
 impl<M: Drive> LeaderFollowers<M> {
     /// Applies the queued commands and `command`, makes one step, and steps down. Repeats this
     /// while commands were queued in the meantime and no other thread can lead.
-    pub(super) fn lead_once(&self, mut leader: Box<Leader<M>>, command: Option<M::Command>) {
-        let mut command = command;
+    pub(super) fn lead_once(&self, mut leader: Box<Leader<M>>, command: &mut Option<M::Command>) {
         let mut wakers = Vec::new();
         loop {
             leader = self.lead(leader, |leader| {

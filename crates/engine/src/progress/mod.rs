@@ -63,7 +63,7 @@ pub(crate) trait Drive: Send {
     /// Returns a handle that ends [`sleep`](Self::sleep).
     fn wakeup(&self) -> Self::Wakeup;
 
-    /// Applies a command.
+    /// Applies a command. A [step](Self::step) follows at once.
     fn apply(&mut self, command: Self::Command);
 
     /// Makes one bounded step that never waits. Returns whether anything happened.
@@ -137,11 +137,13 @@ impl<M: Drive> LeaderFollowers<M> {
     /// the leader applies it before it sleeps or steps down. After [`LeaderPanicked`], the command
     /// is dropped.
     pub(crate) fn submit(&self, command: M::Command) {
+        // It stays in its place until it is applied: it is too long to be passed around.
+        let mut command = Some(command);
         let mut followers = self.followers();
-        match followers.submit(command) {
-            SubmitAction::Lead(leader, command) => {
+        match followers.submit(&mut command) {
+            SubmitAction::Lead(leader) => {
                 drop(followers);
-                self.lead_once(leader, Some(command));
+                self.lead_once(leader, &mut command);
             }
             SubmitAction::Queued { must_wake } => {
                 self.has_news.store(true, Ordering::Relaxed);
@@ -150,7 +152,7 @@ impl<M: Drive> LeaderFollowers<M> {
                     self.wakeup.wake();
                 }
             }
-            SubmitAction::Ended(command) => {
+            SubmitAction::Ended => {
                 drop(followers);
                 drop(command);
             }
@@ -269,7 +271,7 @@ impl<M: Drive> LeaderFollowers<M> {
         match next {
             Handover::Nothing => {}
             Handover::Wake(parker) => parker.unpark(),
-            Handover::Lead(leader) => self.lead_once(leader, None),
+            Handover::Lead(leader) => self.lead_once(leader, &mut None),
         }
     }
 

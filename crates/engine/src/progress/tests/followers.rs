@@ -81,14 +81,14 @@ fn commands_that_were_left_are_kept_for_the_next_driver_in_order() {
     let mut followers = Followers::new(Nothing::default());
     let mut leader = take(&mut followers);
     for command in [1, 2] {
-        assert!(matches!(followers.submit(command), SubmitAction::Queued { must_wake: false }));
+        assert!(matches!(followers.submit(&mut Some(command)), SubmitAction::Queued { must_wake: false }));
     }
     followers.collect(&mut leader);
-    assert!(matches!(followers.submit(3), SubmitAction::Queued { .. }));
+    assert!(matches!(followers.submit(&mut Some(3)), SubmitAction::Queued { .. }));
     followers.collect(&mut leader);
     assert_eq!(leader.commands, [1, 2, 3]);
     leader.commands.clear();
-    assert!(matches!(followers.submit(4), SubmitAction::Queued { .. }));
+    assert!(matches!(followers.submit(&mut Some(4)), SubmitAction::Queued { .. }));
     match followers.step_down(leader) {
         Handover::Lead(leader) => assert_eq!(leader.commands, [4]),
         _ => panic!("there is nobody else to apply it"),
@@ -100,8 +100,8 @@ fn a_sleeper_is_rung_for_once() {
     let mut followers = Followers::new(Nothing::default());
     let _leader = take(&mut followers);
     assert!(followers.fall_asleep());
-    assert!(matches!(followers.submit(1), SubmitAction::Queued { must_wake: true }));
-    assert!(matches!(followers.submit(2), SubmitAction::Queued { must_wake: false }));
+    assert!(matches!(followers.submit(&mut Some(1)), SubmitAction::Queued { must_wake: true }));
+    assert!(matches!(followers.submit(&mut Some(2)), SubmitAction::Queued { must_wake: false }));
     followers.wake_up();
     assert!(!followers.fall_asleep(), "there are commands");
 }
@@ -161,7 +161,7 @@ fn the_worker_is_called_at_once_or_by_who_lets_go() {
 #[test]
 fn who_finds_a_single_step_looks_again_before_it_parks() {
     let mut followers = Followers::new(Nothing::default());
-    let SubmitAction::Lead(leader, 1) = followers.submit(1) else { panic!("nobody else drives") };
+    let SubmitAction::Lead(leader) = followers.submit(&mut Some(1)) else { panic!("nobody else drives") };
     let again = followers.lead_or_park(&mut None, || panic!("it does not park"), true);
     assert!(matches!(again, WaitAction::Retry));
     followers.step_down(leader);
