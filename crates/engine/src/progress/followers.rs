@@ -25,7 +25,8 @@ pub(super) struct Followers<M: Drive> {
     /// being woken.
     parked: VecDeque<(PlaceId, Arc<Parker>)>,
     next_place: u64,
-    /// How often a waiter became the leader. The worker compares it to learn whether waiters lead.
+    /// Raised when a waiter becomes the leader, and when one steps down for which the worker has
+    /// rested. The worker compares it to learn whether waiters lead.
     terms: u64,
     worker: Worker,
     has_panicked: bool,
@@ -269,7 +270,11 @@ impl<M: Drive> Followers<M> {
         if !self.commands.is_empty() {
             return self.take(LeaderKind::Brief).map_or(Handover::Nothing, Handover::Lead);
         }
-        let is_worker_due = std::mem::take(&mut self.worker.is_resting) || self.worker.is_called;
+        let was_resting = std::mem::take(&mut self.worker.is_resting);
+        // It only looks whether another waiter follows: most callers wait again at once, and if the
+        // worker led, its steps would delay them.
+        self.terms += u64::from(was_resting);
+        let is_worker_due = was_resting || self.worker.is_called;
         match &self.worker.parker {
             Some(worker) if is_worker_due => Handover::Wake(Arc::clone(worker)),
             _ => Handover::Nothing,
