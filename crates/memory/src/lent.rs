@@ -3,12 +3,12 @@
 //! Invariant: no reference to the bytes exists until the last part is gone.
 
 use std::fmt;
-use std::ops::{Bound, RangeBounds};
+use std::ops::RangeBounds;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::range::Range;
-use crate::{DomainId, Memory, Slice};
+use crate::{DomainId, Memory, Slice, bounds};
 
 /// A slice that is in flight in any number of work requests. Each work request holds a part of it;
 /// parts may overlap and come in any order.
@@ -45,22 +45,8 @@ impl Lent {
     /// Returns a part of it, or `None` if the bounds exceed it.
     #[inline]
     pub fn get(&self, range: impl RangeBounds<usize>) -> Option<Self> {
-        let start = match range.start_bound() {
-            Bound::Included(start) => *start,
-            Bound::Excluded(before) => before.checked_add(1)?,
-            Bound::Unbounded => 0,
-        };
-        let end = match range.end_bound() {
-            Bound::Included(last) => last.checked_add(1)?,
-            Bound::Excluded(end) => *end,
-            Bound::Unbounded => self.len,
-        };
-        let is_inside = start <= end && end <= self.len;
-        is_inside.then(|| Self {
-            range: Arc::clone(&self.range),
-            offset: self.offset + start,
-            len: end - start,
-        })
+        let part = bounds::within(&range, self.len)?;
+        Some(Self { range: Arc::clone(&self.range), offset: self.offset + part.start, len: part.len() })
     }
 
     /// Returns the whole slice if no other part of it exists, and `self` otherwise.
@@ -110,6 +96,8 @@ impl fmt::Debug for Lent {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Bound;
+
     use super::*;
 
     #[test]

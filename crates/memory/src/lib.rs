@@ -57,6 +57,7 @@
 
 mod allocation;
 mod backing;
+mod bounds;
 mod buffer;
 mod buffers;
 mod epoch;

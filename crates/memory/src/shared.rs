@@ -5,7 +5,7 @@ use std::ops::{Deref, RangeBounds};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::{DomainId, Memory, Slice};
+use crate::{DomainId, Memory, Slice, bounds};
 
 /// A read-only slice that can be cloned, so that one source can be sent to many peers at once.
 ///
@@ -37,12 +37,23 @@ impl Shared {
         Self { slice: Arc::new(slice), offset: 0, len }
     }
 
+    /// Returns the length in bytes.
+    // Not by `Deref`: reading the length needs no reference to the bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns `true` if the length is zero.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// Returns a part of it, or `None` if the bounds exceed it.
+    #[inline]
     pub fn get(&self, range: impl RangeBounds<usize>) -> Option<Self> {
-        let range = (range.start_bound().cloned(), range.end_bound().cloned());
-        let part = (**self).get(range)?;
-        let offset = self.offset + (part.as_ptr().addr() - self.address().as_ptr().addr());
-        Some(Self { slice: Arc::clone(&self.slice), offset, len: part.len() })
+        let part = bounds::within(&range, self.len)?;
+        Some(Self { slice: Arc::clone(&self.slice), offset: self.offset + part.start, len: part.len() })
     }
 
     /// Returns the slice that it was made from if no other `Shared` of it exists, and `self`
@@ -60,7 +71,7 @@ impl Shared {
     /// Returns the address of the first byte, as a work request names it.
     #[inline]
     pub fn address(&self) -> NonNull<u8> {
-        // SAFETY: `get` computes the offset from a subslice of the slice's own bytes, so it is
+        // SAFETY: `get` returns no part that exceeds the one it is taken from, so the offset is
         // within the slice, or at its end if the part is empty.
         unsafe { self.slice.address().add(self.offset) }
     }

@@ -38,6 +38,7 @@ impl Held {
             [one] => self.part(*one).map(Buffers::One),
             several => {
                 let mut list = list.unwrap_or_default();
+                list.reserve(several.len());
                 for extent in several {
                     list.push(self.part(*extent)?);
                 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use farreach_memory::Buffers;
+use farreach_memory::{Buffer, Buffers};
 
 use crate::copy::copy;
 use crate::error::OperationError;
@@ -137,11 +137,17 @@ impl View<'_> {
         mut budget: usize,
     ) -> Result<Step, OperationError> {
         let buffers = buffers.as_slice();
-        // A copy in registers, stored back at the end.
+        // In registers, and stored back at the end.
         let mut at = *cursor;
+        // What is left of the current buffer. There may be none at all, for a target without bytes.
+        let rest = |buffer: &Buffer, from: usize| {
+            (buffer.address().as_ptr().wrapping_add(from), buffer.len() - from)
+        };
+        let (mut local, mut local_left) =
+            buffers.get(at.buffer).map_or((std::ptr::null_mut(), 0), |buffer| rest(buffer, at.in_buffer));
         // The targets of a transfer have one key. It cannot end meanwhile: the keys are borrowed.
         let mut last: Option<(u64, &Place)> = None;
-        while let Some(target) = targets.get(at.target) {
+        for target in &targets[at.target..] {
             let place = match last {
                 Some((key, place)) if key == target.key => place,
                 _ => {
@@ -153,37 +159,37 @@ impl View<'_> {
                     place
                 }
             };
-            let remote = place.address(target.offset, target.len)?;
-            while at.in_target < target.len {
-                // The lengths are equal (`Link::post`), so a buffer is left.
-                let buffer = &buffers[at.buffer];
-                let left = buffer.len() - at.in_buffer;
-                let len = usize::try_from(target.len - at.in_target).unwrap_or(left).min(left).min(budget);
-                if len == 0 && left == 0 {
-                    (at.buffer, at.in_buffer) = (at.buffer + 1, 0);
+            let address = place.address(target.offset, target.len)?.as_ptr();
+            let mut remote = address.wrapping_add(at.in_target as usize);
+            let mut remote_left = (target.len - at.in_target) as usize;
+            while remote_left > 0 {
+                if local_left == 0 {
+                    at.buffer += 1;
+                    // The lengths are equal (`Link::post`), so a buffer is left.
+                    (local, local_left) = rest(&buffers[at.buffer], 0);
                     continue;
                 }
+                let len = remote_left.min(local_left).min(budget);
                 if len == 0 {
+                    at.in_target = target.len - remote_left as u64;
+                    at.in_buffer = buffers[at.buffer].len() - local_left;
                     *cursor = at;
                     return Ok(Step::More);
                 }
-                // SAFETY: `address` has checked that all of the target is within the grant, and the
-                // cursor is within the target. The operation owns its buffers; the cursor is within
-                // this one. A read writes only to buffers that no one can refer to: `Link::post`
-                // has checked that they are writable. The keys are borrowed, so the mapping stays.
-                // Memory of the peer has no references in this process: it is either of another
-                // process, or exposed.
+                // SAFETY: `address` has checked that all of the target is within the grant, and that
+                // many bytes of it are left. The operation owns its buffers, and that many bytes are
+                // left of this one. A read writes only to buffers that no one can refer to:
+                // `Link::post` has checked that they are writable. The keys are borrowed, so the
+                // mapping stays. Memory of the peer has no references in this process: it is either
+                // of another process, or exposed.
                 unsafe {
-                    let remote = remote.as_ptr().add(at.in_target as usize);
-                    let local = buffer.address().as_ptr().add(at.in_buffer);
                     match direction {
                         Direction::Write => copy(local, remote, len),
                         Direction::Read => copy(remote, local, len),
                     }
                 }
-                at.in_target += len as u64;
-                at.in_buffer += len;
-                budget -= len;
+                (local, remote) = (local.wrapping_add(len), remote.wrapping_add(len));
+                (local_left, remote_left, budget) = (local_left - len, remote_left - len, budget - len);
             }
             (at.target, at.in_target) = (at.target + 1, 0);
         }

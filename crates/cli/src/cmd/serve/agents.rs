@@ -471,6 +471,11 @@ mod tests {
     fn an_agent_without_a_client_is_told_to_end_and_then_killed() {
         let mut agent = agent(Command::new("sleep").arg("60"));
         agent.signal(Signal::STOP);
+        // A process that has not stopped yet takes a later SIGTERM first.
+        let status = format!("/proc/{}/status", agent.child.id());
+        while !std::fs::read_to_string(&status).unwrap().contains("State:\tT") {
+            std::thread::yield_now();
+        }
         let (gone, moment) = (Instant::now(), Duration::from_millis(1));
         agent.end_in_time(gone + 10 * ENDS_WITHIN);
         assert_eq!(agent.told_to_end, None, "its client is there");
