@@ -1,7 +1,7 @@
 //! Measures two engines of one host over the rail `shm`, against the bare machine in the same run.
 //! Prints a line of JSON for each measurement: `cargo xtask bench shm` runs it.
 //!
-//! Usage: `within_host ROUNDS [pages|ping|writes|wake|idle]…`.
+//! Usage: `within_host ROUNDS [pages|ping|writes|threads|wake|idle]…`.
 //!
 //! `within_host count WRITES PAGES DEPTH` makes so many writes, and measures nothing: the tests of the
 //! costs count its instructions. A write has one page of eight bytes, or several scattered ones of
@@ -36,6 +36,8 @@ const AT_ONCE: usize = 4;
 
 /// Writes of one measurement.
 const WRITES: usize = 20_000;
+/// Threads that write at the same time, each on a core of its own.
+const THREADS: usize = 2;
 /// The depths at which short writes are measured.
 const DEPTHS: [usize; 2] = [1, 16];
 
@@ -66,6 +68,11 @@ fn main() {
     if wants("writes") {
         for depth in DEPTHS {
             run(&|| writes(rounds, depth));
+        }
+    }
+    if wants("threads") {
+        for engines in [1, THREADS] {
+            run(&|| threads(rounds, engines));
         }
     }
     if wants("wake") {
@@ -114,23 +121,40 @@ impl End {
 }
 
 /// Starts the other side, and connects with it.
-fn with_child(work: impl FnOnce(End)) -> (End, Child) {
-    let [port, ..] = shared_words();
-    let child = Child::fork(|| {
-        while port.load(Ordering::Acquire) == 0 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let engine = End::open("target");
-        let address = format!("127.0.0.1:{}", port.load(Ordering::Acquire));
-        let peer = engine.connect(address.as_str()).unwrap().wait(SOON).unwrap();
-        work(End { engine, peer });
-    });
-    let engine = End::open("initiator");
-    let address = engine.listen("127.0.0.1:0").unwrap();
-    port.store(address.port().into(), Ordering::Release);
-    let peer = engine.accept().wait(SOON).unwrap();
-    assert_eq!(peer.rails(), ["shm"]);
-    (End { engine, peer }, child)
+fn with_child(work: impl Fn(End)) -> (End, Child) {
+    with_children(1, 1, work).pop().unwrap()
+}
+
+/// Opens so many engines, and connects each with so many processes, which are started before there is
+/// an engine.
+fn with_children(engines: usize, each: usize, work: impl Fn(End)) -> Vec<(End, Child)> {
+    let ports = shared_words();
+    let fork = |port: &'static AtomicU64| {
+        Child::fork(|| {
+            while port.load(Ordering::Acquire) == 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let engine = End::open("target");
+            let address = format!("127.0.0.1:{}", port.load(Ordering::Acquire));
+            let peer = engine.connect(address.as_str()).unwrap().wait(SOON).unwrap();
+            work(End { engine, peer });
+        })
+    };
+    let children: Vec<(usize, Child)> =
+        (0..engines * each).map(|number| (number / each, fork(ports[number / each]))).collect();
+    let open = |port: &AtomicU64| {
+        let engine = End::open("initiator");
+        let address = engine.listen("127.0.0.1:0").unwrap();
+        port.store(address.port().into(), Ordering::Release);
+        engine
+    };
+    let engines: Vec<Engine> = ports[..engines].iter().copied().map(open).collect();
+    let accept = |(engine, child): (usize, Child)| {
+        let peer = engines[engine].accept().wait(SOON).unwrap();
+        assert_eq!(peer.rails(), ["shm"]);
+        (End { engine: engines[engine].clone(), peer }, child)
+    };
+    children.into_iter().map(accept).collect()
 }
 
 /// Lets the peer write until it is lost.
@@ -280,6 +304,44 @@ fn writes(rounds: usize, depth: usize) {
     let results = contest(rounds, || bounce.measure(), || measure(false));
     report(&format!("p50 engine 8 B depth {depth}"), "p50_us", &results);
     finish(end, child);
+}
+
+/// Two threads that write to a peer each, over one engine or over one each, against one thread that
+/// does so: operations a second of all threads.
+fn threads(rounds: usize, engines: usize) {
+    let pairs = with_children(engines, THREADS / engines, |end| serve(end, 4096));
+    let taken: Vec<(&End, RemoteSlice)> = pairs.iter().map(|(end, _)| (end, end.taken().0)).collect();
+    let write = |(end, remote): &(&End, RemoteSlice)| {
+        let (map, source, remote) = (PageMap::of(8).first(1), end.source(8), remote.get(0..8).unwrap());
+        let mut in_flight: VecDeque<Transfer> = VecDeque::with_capacity(DEPTHS[1]);
+        for _ in 0..WRITES {
+            if in_flight.len() == DEPTHS[1] {
+                in_flight.pop_front().unwrap().wait(SOON).unwrap();
+            }
+            in_flight.push_back(end.peer.write_pages(source.clone(), &map, &remote, None));
+        }
+        in_flight.into_iter().for_each(|mut transfer| drop(transfer.wait(SOON).unwrap()));
+    };
+    let all = |count: usize| {
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            for (core, pair) in taken[..count].iter().enumerate() {
+                scope.spawn(move || {
+                    bare::pin(core);
+                    write(pair);
+                });
+            }
+        });
+        (count * WRITES) as f64 / start.elapsed().as_secs_f64()
+    };
+    let results = contest(rounds, || all(1), || all(THREADS));
+    report(&format!("{THREADS} threads, engines: {engines}"), "per_s", &results);
+    drop(taken);
+    let (ends, children): (Vec<End>, Vec<Child>) = pairs.into_iter().unzip();
+    for end in ends {
+        let _ = end.engine.close(SOON);
+    }
+    drop(children);
 }
 
 /// Makes writes of so many pages, this many in flight.

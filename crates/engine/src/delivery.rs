@@ -1,5 +1,6 @@
 //! Delivers the machine's events to the callers that wait for them.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
@@ -12,12 +13,31 @@ use farreach_rail::{Carrier, RevokeAnswer, TransferAnswer};
 use crate::progress::oneshot::Sender;
 use crate::watch::{CounterCell, PeerCell};
 
-/// The next operation id of this process. A caller has the id before the machine knows the
-/// operation.
+/// The first operation id of this process that no thread has taken. A caller has the id before the
+/// machine knows the operation.
 static NEXT_OP: AtomicU64 = AtomicU64::new(0);
 
+/// The ids that a thread takes at a time. One by one, threads on different engines would wait for each
+/// other's cache line at each operation.
+const OPS_PER_THREAD: u64 = 1024;
+
+thread_local! {
+    /// The ids that this thread has taken and not used.
+    static OWN_OPS: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+}
+
 pub(crate) fn next_op() -> OpId {
-    OpId(NEXT_OP.fetch_add(1, Ordering::Relaxed))
+    OWN_OPS.with(|own| {
+        let (next, end) = match own.get() {
+            (next, end) if next < end => (next, end),
+            _ => {
+                let first = NEXT_OP.fetch_add(OPS_PER_THREAD, Ordering::Relaxed);
+                (first, first + OPS_PER_THREAD)
+            }
+        };
+        own.set((next + 1, end));
+        OpId(next)
+    })
 }
 
 /// A caller that waits for the end of an operation.
