@@ -10,7 +10,7 @@ use farreach::rails::shm::ShmRail;
 use farreach::rails::verbs::{self, VerbsSettings};
 use farreach_fabric::{Capabilities, EndpointBuilder, Fabric, Info};
 use farreach_rail::{Properties, Rail};
-use farreach_shm::{Apart, Survey};
+use farreach_shm::{Apart, PlaceDigests, Survey};
 use farreach_verbs::device::DeviceList;
 use farreach_verbs::system;
 use serde::{Deserialize, Serialize};
@@ -179,31 +179,31 @@ pub(crate) fn library(name: &str) -> &'static str {
     }
 }
 
-/// Where a process runs, as one side tells the other.
+/// Where the processes of a server run, as it tells every client: digests, of which a client elsewhere
+/// learns nothing else.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Place {
-    boot_id: String,
-    user: u32,
-    network_namespace: u64,
+    host: String,
+    user: String,
+    place: String,
 }
 
 impl Place {
     fn here() -> Option<Self> {
-        let farreach_shm::Place { boot_id, user, network_namespace, .. } =
-            farreach_shm::Place::here().ok()?;
-        Some(Self { boot_id, user, network_namespace })
+        let PlaceDigests { host, user, place, .. } = farreach_shm::Place::here().ok()?.digests();
+        Some(Self { host, user, place })
     }
 
     /// Returns what separates a process there from this one, as cause and fix.
     fn apart(&self) -> Option<(String, String)> {
         // Without /proc, the rail cannot be opened, and tells so.
         let here = farreach_shm::Place::here().ok()?;
-        let there = farreach_shm::Place::new(self.boot_id.clone(), self.user, self.network_namespace);
+        let there = PlaceDigests::new(self.host.clone(), self.user.clone(), self.place.clone());
         let apart = here.apart(&there)?;
         let cause = match apart {
             Apart::Host => "the server runs on another host".to_owned(),
-            Apart::User { ours, theirs } => {
-                format!("the server runs as user {theirs}, and this command as user {ours}")
+            Apart::User { ours } => {
+                format!("the server runs as another user, and this command as user {ours}")
             }
             _ => "the server runs in another network namespace, such as that of a container".to_owned(),
         };

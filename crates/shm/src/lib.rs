@@ -77,7 +77,7 @@ pub use map::{Access, DescriptorError};
 pub use meet::{Connecting, Expected, Listener, MeetError, Met};
 pub use obstacle::Obstacle;
 pub use operation::{Request, Target};
-pub use place::{Apart, Place};
+pub use place::{Apart, Place, PlaceDigests};
 pub use process::{Process, ProcessError};
 pub use ring::Nonsense;
 pub use segment::{GENERATIONS as GRANTS_MAX, MESSAGE_MAX};

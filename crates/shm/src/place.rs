@@ -5,16 +5,20 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 
 use rustix::process::geteuid;
+use sha2::{Digest, Sha256};
 
+use crate::error::Hex;
 use crate::obstacle::Obstacle;
 
 /// Where a process runs. Processes have links only if they run in the same place.
+///
+/// It is not for strangers: a process tells its [`digests`](Self::digests) to others.
 ///
 /// ```
 /// use farreach_shm::Place;
 ///
 /// let here = Place::here()?;
-/// assert_eq!(here.apart(&Place::here()?), None);
+/// assert_eq!(here.apart(&Place::here()?.digests()), None);
 /// # Ok::<(), farreach_shm::Obstacle>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +32,30 @@ pub struct Place {
     pub network_namespace: u64,
 }
 
+/// Digests of a [`Place`]. A process that runs elsewhere learns from them that it does, and nothing
+/// else: neither the boot id, nor the user, nor the network namespace.
+///
+/// Each is 128 bits of a SHA-256, in hexadecimal. All of them include the boot id, which has 122
+/// random bits and does not leave the host, so that the other, small numbers cannot be found by trying
+/// them out. A process of the same host knows the boot id, and may find them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PlaceDigests {
+    /// The same for all processes of a host.
+    pub host: String,
+    /// The same for all processes of a user on a host.
+    pub user: String,
+    /// The same for all processes that can have links with each other.
+    pub place: String,
+}
+
+impl PlaceDigests {
+    /// Creates the digests that another process has told.
+    pub fn new(host: String, user: String, place: String) -> Self {
+        Self { host, user, place }
+    }
+}
+
 /// What separates two processes. `Display` is the cause of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -36,21 +64,14 @@ pub enum Apart {
     #[error("the two processes run on different hosts")]
     Host,
     /// They belong to different users.
-    #[error("this process belongs to user {ours}, and the other one to user {theirs}")]
+    #[error("this process belongs to user {ours}, and the other one to another user")]
     User {
         /// The user of this process.
         ours: u32,
-        /// The user of the other process.
-        theirs: u32,
     },
     /// They are in different network namespaces.
-    #[error("the two processes are in different network namespaces: {ours} and {theirs}")]
-    NetworkNamespace {
-        /// The number of this process's namespace.
-        ours: u64,
-        /// The number of the other process's namespace.
-        theirs: u64,
-    },
+    #[error("the two processes are in different network namespaces")]
+    NetworkNamespace,
 }
 
 impl Apart {
@@ -59,7 +80,7 @@ impl Apart {
         match self {
             Self::Host => "use another rail between hosts",
             Self::User { .. } => "run both processes as one user",
-            Self::NetworkNamespace { .. } => "run both processes in one network namespace",
+            Self::NetworkNamespace => "run both processes in one network namespace",
         }
     }
 }
@@ -67,30 +88,59 @@ impl Apart {
 impl Place {
     /// Reads the place of this process.
     pub fn here() -> Result<Self, Obstacle> {
-        const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
         const NAMESPACE: &str = "/proc/self/ns/net";
-        let at = |call| move |error: io::Error| Obstacle { call, error };
-        let boot_id = fs::read_to_string(BOOT_ID).map_err(at(BOOT_ID))?.trim().to_owned();
-        let network_namespace = fs::metadata(NAMESPACE).map_err(at(NAMESPACE))?.ino();
-        Ok(Self::new(boot_id, geteuid().as_raw(), network_namespace))
+        let network_namespace =
+            fs::metadata(NAMESPACE).map_err(|error| Obstacle { call: NAMESPACE, error })?.ino();
+        Ok(Self { boot_id: boot_id()?, user: geteuid().as_raw(), network_namespace })
     }
 
-    /// Creates the place that another process has announced.
-    pub fn new(boot_id: String, user: u32, network_namespace: u64) -> Self {
-        Self { boot_id, user, network_namespace }
+    /// Returns what others may know of it.
+    pub fn digests(&self) -> PlaceDigests {
+        let (boot_id, user) = (self.boot_id.as_bytes(), self.user.to_le_bytes());
+        let namespace = self.network_namespace.to_le_bytes();
+        PlaceDigests {
+            host: digest(&[b"host", boot_id]),
+            user: digest(&[b"user", boot_id, &user]),
+            place: digest(&[b"network namespace", boot_id, &user, &namespace]),
+        }
     }
 
     /// Returns what separates a process here from one there, if something does.
-    pub fn apart(&self, other: &Self) -> Option<Apart> {
-        if self.boot_id != other.boot_id {
+    pub fn apart(&self, there: &PlaceDigests) -> Option<Apart> {
+        let here = self.digests();
+        if here.host != there.host {
             return Some(Apart::Host);
         }
-        if self.user != other.user {
-            return Some(Apart::User { ours: self.user, theirs: other.user });
+        if here.user != there.user {
+            return Some(Apart::User { ours: self.user });
         }
-        let (ours, theirs) = (self.network_namespace, other.network_namespace);
-        (ours != theirs).then_some(Apart::NetworkNamespace { ours, theirs })
+        (here.place != there.place).then_some(Apart::NetworkNamespace)
     }
+}
+
+/// Reads the boot id of this host.
+fn boot_id() -> Result<String, Obstacle> {
+    const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+    let at = |error| Obstacle { call: BOOT_ID, error };
+    let boot_id = fs::read_to_string(BOOT_ID).map_err(at)?.trim().to_owned();
+    // Some sandboxes put an empty file there. All of them would be one host, and digests could be
+    // guessed.
+    match boot_id.bytes().filter(u8::is_ascii_hexdigit).count() {
+        32 => Ok(boot_id),
+        _ => Err(at(io::Error::new(io::ErrorKind::InvalidData, "it has no 32 digits"))),
+    }
+}
+
+/// Returns the first 128 bits of a SHA-256 over these parts, in hexadecimal.
+fn digest(parts: &[&[u8]]) -> String {
+    let mut hash = Sha256::new();
+    hash.update(b"farreach-shm place");
+    for part in parts {
+        // With the length, no two lists of parts have the same bytes.
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    Hex(&hash.finalize()[..16]).to_string()
 }
 
 #[cfg(all(test, not(miri), not(loom)))]
@@ -103,15 +153,40 @@ mod tests {
         let other = |change: fn(&mut Place)| {
             let mut there = here.clone();
             change(&mut there);
-            here.apart(&there)
+            here.apart(&there.digests())
         };
         assert_eq!(other(|_| {}), None);
         assert_eq!(other(|there| there.boot_id.push('0')), Some(Apart::Host));
         assert!(matches!(other(|there| there.user ^= 1), Some(Apart::User { .. })));
-        let namespace = other(|there| there.network_namespace ^= 1);
-        assert!(matches!(namespace, Some(Apart::NetworkNamespace { .. })));
+        assert_eq!(other(|there| there.network_namespace ^= 1), Some(Apart::NetworkNamespace));
         // Numbers of users mean nothing on another host.
         let far = other(|there| (there.boot_id, there.user) = (String::new(), !there.user));
         assert_eq!(far, Some(Apart::Host));
     }
+
+    #[test]
+    fn digests_are_stable_and_tell_nothing() {
+        let place = Place {
+            boot_id: "01234567-89ab-cdef-0123-456789abcdef".to_owned(),
+            user: 1000,
+            network_namespace: 4_026_531_840,
+        };
+        let PlaceDigests { host, user, place: last } = place.digests();
+        // Computed with another implementation. Other values here would keep two releases apart.
+        assert_eq!([&*host, &*user, &*last], DIGESTS);
+        let all = [host, user, last];
+        for digest in &all {
+            assert!(digest.len() == 32 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()), "{digest}");
+            // Another host with the same numbers has other digests.
+            let boot_id = "11234567-89ab-cdef-0123-456789abcdef".to_owned();
+            let other = Place { boot_id, ..place.clone() }.digests();
+            assert!(![other.host, other.user, other.place].contains(digest));
+        }
+    }
+
+    const DIGESTS: [&str; 3] = [
+        "6326d50543c031f4cf0958e8e6e17843",
+        "eaa00763c0ff2b17c0e4c50089d3d4df",
+        "7e672756a79d54302a7bc983076e2e7b",
+    ];
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::thread;
@@ -243,21 +243,52 @@ fn greeter(offers: &Value) -> String {
     address
 }
 
-/// Other hosts and namespaces, of which a server tells. What it tells is compared, and not printed.
+/// Returns what `farreach serve` tells a client that has said no more than which protocol it speaks.
+fn welcome(server: &Server) -> String {
+    let mut stream = std::net::TcpStream::connect(server.address()).expect("it listens");
+    stream.write_all(b"frcmd\n\x00\x04").expect("it listens");
+    let mut head = [0; 12];
+    stream.read_exact(&mut head).expect("a welcome");
+    let len = u32::from_be_bytes([head[8], head[9], head[10], head[11]]);
+    let mut text = vec![0; len as usize];
+    stream.read_exact(&mut text).expect("the whole welcome");
+    String::from_utf8(text).expect("JSON")
+}
+
+/// Other hosts, users and namespaces, of which a server tells. What it tells is compared, and not
+/// printed.
 #[test]
 fn a_server_elsewhere_is_told() {
-    let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("/proc is mounted");
-    let user = std::os::unix::fs::MetadataExt::uid(&fs::metadata("/proc/self").expect("/proc is mounted"));
-    for (boot_id, user, told) in [
-        ("\u{1b}[31melsewhere", user, "the server runs on another host"),
-        (boot_id.trim(), user, "the server runs in another network namespace"),
-        (boot_id.trim(), user ^ 1, "and this command as user"),
+    let told: Value = serde_json::from_str(&welcome(&server(&RAIL))).expect("JSON");
+    let here = &told["Ok"]["offers"]["place"];
+    for (change, told) in [
+        ("host", "the server runs on another host"),
+        ("place", "the server runs in another network namespace"),
+        ("user", "and this command as user"),
     ] {
-        let place = json!({ "boot_id": boot_id, "user": user, "network_namespace": 1 });
+        let mut place = here.clone();
+        assert!(place[change].is_string(), "{here}");
+        place[change] = json!("\u{1b}[31melsewhere");
         let server = greeter(&json!({ "cards": false, "providers": ["shm"], "place": place }));
         let mut ping = Command::new(FARREACH);
         let ping = ping.args(["ping", &server, "-d", "shm"]).env("LD_LIBRARY_PATH", without_libraries());
         assert_fails(ping, 3, &["error: shm does not reach the server", told]);
+    }
+}
+
+/// A stranger gets no boot id, user or namespace, and the digests are of them.
+#[test]
+fn a_stranger_learns_nothing_of_the_host() {
+    let told = welcome(&server(&RAIL));
+    let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("/proc is mounted");
+    let namespace = std::os::unix::fs::MetadataExt::ino(&fs::metadata("/proc/self/ns/net").expect("/proc"));
+    assert!(!told.contains(boot_id.trim()) && !told.contains(&namespace.to_string()), "{told}");
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    let place = told["Ok"]["offers"]["place"].as_object().expect("it offers shm");
+    assert_eq!(place.len(), 3, "{told}");
+    for digest in place.values() {
+        let digest = digest.as_str().expect("a text");
+        assert!(digest.len() == 32 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()), "{told}");
     }
 }
 

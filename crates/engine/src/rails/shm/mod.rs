@@ -30,7 +30,7 @@ use farreach_rail::{
     EndedKeys, Event, Key, KeyId, Limits, LinkKey, PeerKey, Proof, Properties, Rail, RailError, Refusal,
     RemoteSegment, Scope, WorkRequest,
 };
-use farreach_shm::{GRANTS_MAX, Link, Listener, MESSAGE_MAX, PostError, Request, Target};
+use farreach_shm::{GRANTS_MAX, Link, Listener, MESSAGE_MAX, Place, PostError, Request, Target};
 use rustix::event::epoll;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
@@ -706,21 +706,16 @@ fn refusal(error: &PostError) -> Refusal {
 }
 
 /// Returns the properties. Rails of different hosts, users and network namespaces are of different
-/// kinds, because their processes cannot meet.
+/// kinds, because their processes cannot meet. The kind is sent to every peer, also to those of other
+/// hosts, so it contains a digest.
 fn properties(window: u32, message_max: usize) -> Result<Properties, RailError> {
-    let unknown = |file: &str, error: &std::io::Error| {
-        RailError::new("open the rail shm", format!("{file}: {error}"), "mount /proc, or name another rail")
-    };
-    let boot = "/proc/sys/kernel/random/boot_id";
-    let boot_id = std::fs::read_to_string(boot).map_err(|error| unknown(boot, &error))?;
-    let net = "/proc/self/ns/net";
-    let namespace = std::fs::metadata(net).map_err(|error| unknown(net, &error))?;
-    let namespace = std::os::unix::fs::MetadataExt::ino(&namespace);
-    let user = rustix::process::geteuid().as_raw();
+    let here = Place::here().map_err(|obstacle| {
+        RailError::new("open the rail shm", obstacle.to_string(), "mount /proc, or name another rail")
+    })?;
     Ok(Properties {
         name: "shm".to_owned(),
-        native: format!("uid {user}"),
-        kind: format!("shm/{}/{user}/{namespace}", boot_id.trim()),
+        native: format!("uid {}", here.user),
+        kind: format!("shm/{}", here.digests().place),
         scope: Scope::Host,
         is_rdma: false,
         limits: Limits {
