@@ -186,19 +186,23 @@ pub(crate) struct Place {
     host: String,
     user: String,
     place: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    has_directory: bool,
 }
 
 impl Place {
     fn here() -> Option<Self> {
-        let PlaceDigests { host, user, place, .. } = farreach_shm::Place::here().ok()?.digests();
-        Some(Self { host, user, place })
+        let PlaceDigests { host, user, place, has_directory, .. } =
+            farreach_shm::Place::here().ok()?.digests();
+        Some(Self { host, user, place, has_directory })
     }
 
     /// Returns what separates a process there from this one, as cause and fix.
     fn apart(&self) -> Option<(String, String)> {
         // Without /proc, the rail cannot be opened, and tells so.
         let here = farreach_shm::Place::here().ok()?;
-        let there = PlaceDigests::new(self.host.clone(), self.user.clone(), self.place.clone());
+        let Self { host, user, place, has_directory } = self.clone();
+        let there = PlaceDigests::new(host, user, place, has_directory);
         let apart = here.apart(&there)?;
         let cause = match apart {
             Apart::Host => "the server runs on another host".to_owned(),

@@ -87,8 +87,8 @@ impl LostReason {
             }
             Self::Disconnected { fix, .. } => fix.clone(),
             Self::NoCommonRail { theirs, ours } if [theirs, ours].iter().all(|kinds| has_shm(kinds)) => {
-                "shm connects processes of one user in one network namespace: start both sides so, or give \
-                 both another rail of the same kind; `farreach devices` lists them"
+                "shm connects processes of one user on one host, in one network namespace or with one \
+                 `Settings::shm_dir`: start both sides so, or give both another rail of the same kind"
                     .to_owned()
             }
             Self::NoCommonRail { .. } => {

@@ -16,7 +16,9 @@
 //! # Meeting
 //!
 //! One side is a [`Listener`], the other a [`Connecting`]. The name of the listener and a nonce for
-//! each side go over a channel that the caller trusts. Both sides check that the other process
+//! each side go over a channel that the caller trusts. The name is that of an abstract socket, which
+//! processes of one network namespace see, or of a socket in a [`Directory`], for processes of
+//! different network namespaces that share one. Both sides check that the other process
 //! belongs to the same user, and watch its end by a pidfd ([`Process`]).
 //!
 //! # Grants and their end
@@ -47,6 +49,7 @@
 //! mappings.
 
 mod copy;
+mod directory;
 mod error;
 mod event;
 mod grants;
@@ -68,6 +71,7 @@ mod survey;
 mod wire;
 mod words;
 
+pub use directory::{Directory, DirectoryError};
 pub use error::{GrantError, LinkError, OperationError, PostError};
 pub use event::Event;
 pub use farreach_memory::ExchangeError;

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use rustix::process::geteuid;
 use sha2::{Digest, Sha256};
 
+use crate::directory::Directory;
 use crate::error::Hex;
 use crate::obstacle::Obstacle;
 
@@ -30,6 +31,9 @@ pub struct Place {
     pub user: u32,
     /// The number of the network namespace. Names of abstract sockets belong to one.
     pub network_namespace: u64,
+    /// The numbers of the file system and the directory in which its sockets are, if it has one. The
+    /// network namespace does not matter then.
+    pub directory: Option<(u64, u64)>,
 }
 
 /// Digests of a [`Place`]. A process that runs elsewhere learns from them that it does, and nothing
@@ -47,12 +51,14 @@ pub struct PlaceDigests {
     pub user: String,
     /// The same for all processes that can have links with each other.
     pub place: String,
+    /// Whether their sockets are in a directory. It is told as it is.
+    pub has_directory: bool,
 }
 
 impl PlaceDigests {
     /// Creates the digests that another process has told.
-    pub fn new(host: String, user: String, place: String) -> Self {
-        Self { host, user, place }
+    pub fn new(host: String, user: String, place: String, has_directory: bool) -> Self {
+        Self { host, user, place, has_directory }
     }
 }
 
@@ -72,6 +78,9 @@ pub enum Apart {
     /// They are in different network namespaces.
     #[error("the two processes are in different network namespaces")]
     NetworkNamespace,
+    /// Their sockets are in different directories, or those of one of them are in none.
+    #[error("the two processes do not have their sockets in the same directory")]
+    Directory,
 }
 
 impl Apart {
@@ -80,28 +89,42 @@ impl Apart {
         match self {
             Self::Host => "use another rail between hosts",
             Self::User { .. } => "run both processes as one user",
-            Self::NetworkNamespace => "run both processes in one network namespace",
+            Self::NetworkNamespace => {
+                "run both processes in one network namespace, or name a directory that both see"
+            }
+            Self::Directory => "name the same directory to both processes, or to none of them",
         }
     }
 }
 
 impl Place {
-    /// Reads the place of this process.
+    /// Reads the place of this process, whose sockets are abstract.
     pub fn here() -> Result<Self, Obstacle> {
         const NAMESPACE: &str = "/proc/self/ns/net";
         let network_namespace =
             fs::metadata(NAMESPACE).map_err(|error| Obstacle { call: NAMESPACE, error })?.ino();
-        Ok(Self { boot_id: boot_id()?, user: geteuid().as_raw(), network_namespace })
+        Ok(Self { boot_id: boot_id()?, user: geteuid().as_raw(), network_namespace, directory: None })
+    }
+
+    /// Reads the place of this process, whose sockets are in this directory.
+    pub fn in_directory(directory: &Directory) -> Result<Self, Obstacle> {
+        Ok(Self { directory: Some(directory.id()), ..Self::here()? })
     }
 
     /// Returns what others may know of it.
     pub fn digests(&self) -> PlaceDigests {
         let (boot_id, user) = (self.boot_id.as_bytes(), self.user.to_le_bytes());
-        let namespace = self.network_namespace.to_le_bytes();
+        let place = match self.directory {
+            None => digest(&[b"network namespace", boot_id, &user, &self.network_namespace.to_le_bytes()]),
+            Some((device, inode)) => {
+                digest(&[b"directory", boot_id, &user, &device.to_le_bytes(), &inode.to_le_bytes()])
+            }
+        };
         PlaceDigests {
             host: digest(&[b"host", boot_id]),
             user: digest(&[b"user", boot_id, &user]),
-            place: digest(&[b"network namespace", boot_id, &user, &namespace]),
+            place,
+            has_directory: self.directory.is_some(),
         }
     }
 
@@ -114,7 +137,11 @@ impl Place {
         if here.user != there.user {
             return Some(Apart::User { ours: self.user });
         }
-        (here.place != there.place).then_some(Apart::NetworkNamespace)
+        let apart = match here.has_directory || there.has_directory {
+            true => Apart::Directory,
+            false => Apart::NetworkNamespace,
+        };
+        (here.place != there.place).then_some(apart)
     }
 }
 
@@ -159,6 +186,7 @@ mod tests {
         assert_eq!(other(|there| there.boot_id.push('0')), Some(Apart::Host));
         assert!(matches!(other(|there| there.user ^= 1), Some(Apart::User { .. })));
         assert_eq!(other(|there| there.network_namespace ^= 1), Some(Apart::NetworkNamespace));
+        assert_eq!(other(|there| there.directory = Some((1, 2))), Some(Apart::Directory));
         // Numbers of users mean nothing on another host.
         let far = other(|there| (there.boot_id, there.user) = (String::new(), !there.user));
         assert_eq!(far, Some(Apart::Host));
@@ -170,8 +198,9 @@ mod tests {
             boot_id: "01234567-89ab-cdef-0123-456789abcdef".to_owned(),
             user: 1000,
             network_namespace: 4_026_531_840,
+            directory: None,
         };
-        let PlaceDigests { host, user, place: last } = place.digests();
+        let PlaceDigests { host, user, place: last, .. } = place.digests();
         // Computed with another implementation. Other values here would keep two releases apart.
         assert_eq!([&*host, &*user, &*last], DIGESTS);
         let all = [host, user, last];
@@ -182,6 +211,21 @@ mod tests {
             let other = Place { boot_id, ..place.clone() }.digests();
             assert!(![other.host, other.user, other.place].contains(digest));
         }
+    }
+
+    #[test]
+    fn a_directory_is_the_same_wherever_it_is_mounted() {
+        let volumes = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let [one, other] = volumes.each_ref().map(|volume| Directory::open(volume.path()).unwrap());
+        let elsewhere = volumes[1].path().join("link");
+        std::os::unix::fs::symlink(volumes[0].path(), &elsewhere).unwrap();
+        let one = Place::in_directory(&one).unwrap();
+        let same = Directory::open(&elsewhere).unwrap();
+        // Another network namespace changes nothing.
+        let same = Place { network_namespace: 1, ..Place::in_directory(&same).unwrap() };
+        assert_eq!(one.apart(&same.digests()), None);
+        assert_eq!(one.apart(&Place::in_directory(&other).unwrap().digests()), Some(Apart::Directory));
+        assert_eq!(one.apart(&Place::here().unwrap().digests()), Some(Apart::Directory));
     }
 
     const DIGESTS: [&str; 3] = [
