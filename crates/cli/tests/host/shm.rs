@@ -292,6 +292,54 @@ fn a_stranger_learns_nothing_of_the_host() {
     }
 }
 
+/// Both sides are in one network namespace here, and meet in the directory all the same: engines in
+/// two of them are tested with the engine.
+#[test]
+fn a_directory_connects_those_that_name_it() {
+    let volumes = [tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory")];
+    let [one, other] = volumes.each_ref().map(|volume| volume.path().to_str().expect("a text"));
+    let within = server(&["--shm-dir", one]);
+    // It is the rail of a command that names no other.
+    let ended = run(&within, "ping", &["-n", "5", "--json", "--shm-dir", one]);
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    let report = ended.json();
+    assert_eq!(
+        (&report["rails"][0]["name"], &report["rails_why"]),
+        (&json!("shm"), &json!("named by --shm-dir"))
+    );
+    let ended = run(&within, "fill", &["--pages", "64", "--shm-dir", one, "-d", "shm"]);
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    let reach = "error: shm does not reach the server";
+    let fix = "with --shm-dir";
+    let has_other = ["the server has another directory for shm", fix, reach];
+    assert_fails(&mut client(&within, "ping", &["--shm-dir", other]), 3, &has_other);
+    let has_one = ["the server has a directory for shm, and this command has none", fix, reach];
+    assert_fails(&mut client(&within, "ping", &["-d", "shm"]), 3, &has_one);
+    let without = server(&RAIL);
+    let has_none = ["the server has no directory for shm", fix, reach];
+    assert_fails(&mut client(&without, "ping", &["--shm-dir", one]), 3, &has_none);
+}
+
+#[test]
+fn a_directory_that_cannot_be_used_is_told() {
+    let volume = tempfile::tempdir().expect("a directory");
+    let [missing, open] = ["missing", "open"].map(|name| volume.path().join(name));
+    fs::create_dir(&open).expect("a directory");
+    let all = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    fs::set_permissions(&open, all).expect("its mode");
+    let server = server(&RAIL);
+    for (path, told) in [(&missing, "mkdir -m 700"), (&open, "other users can write to the directory")] {
+        let path = path.to_str().expect("a text");
+        assert_fails(&mut client(&server, "ping", &["--shm-dir", path]), 3, &[told, path]);
+        // A server that would offer other rails fails, too.
+        let mut serve = Command::new(FARREACH);
+        serve.args(["serve", "--listen", "127.0.0.1:0", "--shm-dir", path]);
+        assert_fails(serve.env("LD_LIBRARY_PATH", without_libraries()), 3, &[told, path]);
+    }
+    let unused = ["-d", "tcp", "--shm-dir", "/tmp"];
+    assert_fails(&mut client(&server, "ping", &unused), 2, &["--shm-dir has no effect"]);
+}
+
 /// Forbids a process memfd_create when it starts, and its children too: a real filter of the kernel.
 const WITHOUT_MEMFD: &str = r#"
 #include <errno.h>
