@@ -135,7 +135,9 @@ impl Settings {
     /// The directory must belong to the user of the process or to root, and others must not be able to
     /// write to it, unless it is sticky as `/tmp` is: `mkdir -m 700` creates one. If it cannot be used,
     /// opening the engine fails. The engine removes its file when it is dropped, and those of engines
-    /// that were killed when it is opened. Without the rail `shm`, the setting has no effect.
+    /// that were killed when it is opened. Files of an earlier boot of the host stay, because they could
+    /// be those of another host: use a directory that does not outlive the boot, such as one in `/run`.
+    /// Without the rail `shm`, the setting has no effect.
     ///
     /// ```
     /// use farreach::{Engine, Settings};

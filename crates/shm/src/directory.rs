@@ -17,8 +17,14 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with};
 use rustix::process::geteuid;
 
+use crate::error::Hex;
+use crate::host::{boot_id, host_digest};
+
 /// Names of listeners begin with it. 32 hexadecimal digits follow.
 pub(crate) const NAME: &str = "farreach-";
+
+/// The digits of a name in a directory that tell the host. The others are random.
+const HOST_DIGITS: usize = 8;
 
 /// Follows the name of a socket that does not listen yet.
 const UNFINISHED: &str = ".new";
@@ -55,6 +61,9 @@ pub struct Directory {
     path: PathBuf,
     device: u64,
     inode: u64,
+    /// The beginning of the names of this host's listeners. Other hosts may see the directory, too, and
+    /// a socket of theirs looks here as one of a killed process does.
+    prefix: String,
 }
 
 /// A directory cannot be used.
@@ -80,7 +89,7 @@ pub enum DirectoryError {
         mode: u32,
     },
     /// A system call failed.
-    #[error("{call} in the directory {}: {error}", .path.display())]
+    #[error("the directory {}: {call}: {error}", .path.display())]
     Call {
         /// The name of the call.
         call: &'static str,
@@ -107,6 +116,7 @@ impl DirectoryError {
                 io::ErrorKind::NotADirectory => "name a directory, and not a file in it",
                 _ => "permit this user to search the directory",
             },
+            Self::Call { call, .. } if call.starts_with("/proc") => "mount /proc, and permit to read it",
             Self::Call { error, .. } if error.kind() == io::ErrorKind::PermissionDenied => {
                 "permit this user to create sockets in the directory"
             }
@@ -136,7 +146,13 @@ impl Directory {
         if mode & 0o022 != 0 && mode & 0o1000 == 0 {
             return Err(DirectoryError::OthersCanWrite { path: path.to_owned(), mode });
         }
-        Ok(Arc::new(Self { fd, path: path.to_owned(), device: stat.st_dev, inode: stat.st_ino }))
+        let boot_id = boot_id().map_err(|obstacle| DirectoryError::Call {
+            call: obstacle.call,
+            path: path.to_owned(),
+            error: obstacle.error,
+        })?;
+        let prefix = format!("{NAME}{}", &host_digest(&boot_id)[..HOST_DIGITS]);
+        Ok(Arc::new(Self { fd, path: path.to_owned(), device: stat.st_dev, inode: stat.st_ino, prefix }))
     }
 
     /// Returns the path that was opened.
@@ -151,6 +167,11 @@ impl Directory {
 
     pub(crate) fn failed(&self, call: &'static str, error: impl Into<io::Error>) -> DirectoryError {
         DirectoryError::Call { call, path: self.path.clone(), error: error.into() }
+    }
+
+    /// Returns the name of a new listener, from random bytes.
+    pub(crate) fn name(&self, random: &[u8; 16]) -> String {
+        format!("{}{}", self.prefix, Hex(&random[HOST_DIGITS / 2..]))
     }
 
     /// Binds a socket to a file with a name that is not yet that of a listener.
@@ -205,7 +226,8 @@ impl Directory {
         let Ok(entries) = Dir::new(fd) else { return };
         let names = entries.take(ENTRIES_MAX).map_while(Result::ok).filter_map(|entry| {
             let name = entry.file_name().to_str().ok()?.to_owned();
-            is_name(name.strip_suffix(UNFINISHED).unwrap_or(&name)).then_some(name)
+            let is_of_host = name.starts_with(&self.prefix);
+            (is_of_host && is_name(name.strip_suffix(UNFINISHED).unwrap_or(&name))).then_some(name)
         });
         for name in names.take(PROBES_MAX) {
             if self.is_stale(&name) {
@@ -306,7 +328,7 @@ mod tests {
             format!("farreach-{digits}0"),
             format!("farreach-{}", &digits[1..]),
             format!("farreach-{}", digits.to_uppercase()),
-            format!("farreach-../../../../../../../../tmp/xxx"),
+            "farreach-../../../../../../../../tmp/xxx".to_owned(),
             format!("farreach-{}", "../".repeat(11)),
             format!("/farreach-{digits}"),
             format!("farreach-{digits}\0"),
@@ -324,7 +346,7 @@ mod tests {
         let directory = Directory::open(volume.path()).unwrap();
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
         let socket = socket.unwrap();
-        let file = directory.bind(&socket, &format!("{NAME}{}", "0".repeat(32))).unwrap();
+        let file = directory.bind(&socket, &directory.name(&[0; 16])).unwrap();
         let path = volume.path().join(&file.name);
         std::mem::forget(file);
         drop(socket);

@@ -53,6 +53,7 @@ mod directory;
 mod error;
 mod event;
 mod grants;
+mod host;
 mod link;
 mod map;
 mod meet;

@@ -178,7 +178,7 @@ impl Listener {
     /// removed with the listener, and with it those of listeners that were killed.
     pub fn bind_in(directory: &Arc<Directory>, patience: Duration) -> Result<Self, MeetError> {
         directory.remove_stale();
-        let name = format!("{NAME}{}", Hex(&random()?));
+        let name = directory.name(&random()?);
         let socket = open()?;
         let mut file = directory.bind(&socket, &name)?;
         listen(&socket, BACKLOG).map_err(|error| MeetError::call("listen", error))?;
@@ -398,7 +398,8 @@ impl Connecting {
             Some(directory) => match directory.find(&self.name) {
                 Ok((file, address)) => (Some(file), Ok(address)),
                 Err(FindError::Call(Errno::NOENT)) => return Err(not_found()),
-                Err(FindError::Call(error)) => return Err(directory.failed("find a socket", error).into()),
+                // Without the path: the peer may get this error.
+                Err(FindError::Call(error)) => return Err(MeetError::call("openat", error)),
                 Err(FindError::Foreign) => return Err(MeetError::ForeignFile { name: self.name.clone() }),
             },
         };

@@ -1,14 +1,12 @@
 //! The place of a process: which other processes it can have links with.
 
 use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 
 use rustix::process::geteuid;
-use sha2::{Digest, Sha256};
 
 use crate::directory::Directory;
-use crate::error::Hex;
+use crate::host::{boot_id, digest, host_digest};
 use crate::obstacle::Obstacle;
 
 /// Where a process runs. Processes have links only if they run in the same place.
@@ -121,7 +119,7 @@ impl Place {
             }
         };
         PlaceDigests {
-            host: digest(&[b"host", boot_id]),
+            host: host_digest(&self.boot_id),
             user: digest(&[b"user", boot_id, &user]),
             place,
             has_directory: self.directory.is_some(),
@@ -143,31 +141,6 @@ impl Place {
         };
         (here.place != there.place).then_some(apart)
     }
-}
-
-/// Reads the boot id of this host.
-fn boot_id() -> Result<String, Obstacle> {
-    const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-    let at = |error| Obstacle { call: BOOT_ID, error };
-    let boot_id = fs::read_to_string(BOOT_ID).map_err(at)?.trim().to_owned();
-    // Some sandboxes put an empty file there. All of them would be one host, and digests could be
-    // guessed.
-    match boot_id.bytes().filter(u8::is_ascii_hexdigit).count() {
-        32 => Ok(boot_id),
-        _ => Err(at(io::Error::new(io::ErrorKind::InvalidData, "it has no 32 digits"))),
-    }
-}
-
-/// Returns the first 128 bits of a SHA-256 over these parts, in hexadecimal.
-fn digest(parts: &[&[u8]]) -> String {
-    let mut hash = Sha256::new();
-    hash.update(b"farreach-shm place");
-    for part in parts {
-        // With the length, no two lists of parts have the same bytes.
-        hash.update((part.len() as u64).to_le_bytes());
-        hash.update(part);
-    }
-    Hex(&hash.finalize()[..16]).to_string()
 }
 
 #[cfg(all(test, not(miri), not(loom)))]

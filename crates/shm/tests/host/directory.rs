@@ -25,6 +25,13 @@ fn listener(directory: &Arc<Directory>) -> Listener {
     listener
 }
 
+/// Returns the beginning of the names of this host.
+fn prefix(directory: &Arc<Directory>) -> String {
+    let mut name = Listener::bind_in(directory, PATIENCE).unwrap().name().to_owned();
+    name.truncate("farreach-".len() + 8);
+    name
+}
+
 fn files(volume: &Path) -> Vec<PathBuf> {
     fs::read_dir(volume).unwrap().map(|file| file.unwrap().path()).collect()
 }
@@ -175,11 +182,20 @@ fn role_of_a_listener() {
 fn files_of_killed_processes_are_removed_and_no_others() {
     let volume = tempfile::tempdir().unwrap();
     let directory = Directory::open(volume.path()).unwrap();
-    let kept = [GONE.replace('0', "1"), GONE.replace('0', "2"), "other".to_owned()];
+    let prefix = prefix(&directory);
+    let kept = [
+        format!("{prefix}{}", "1".repeat(24)),
+        format!("{prefix}{}", "2".repeat(24)),
+        "other".to_owned(),
+        GONE.to_owned(),
+        format!("{prefix}{}x", "3".repeat(24)),
+    ];
     fs::write(volume.path().join(&kept[0]), "").unwrap();
     symlink("/nowhere", volume.path().join(&kept[1])).unwrap();
-    // A socket of another program that nothing listens on any more.
-    drop(UnixListener::bind(volume.path().join(&kept[2])).unwrap());
+    // Sockets of another program, of another host, and with a longer name. Nothing listens on them.
+    for name in &kept[2..] {
+        drop(UnixListener::bind(volume.path().join(name)).unwrap());
+    }
     let mut victims: Vec<Other> = (0..3).map(|_| other_listener(volume.path())).collect();
     let stopped = victims.pop().unwrap();
     kill_process(Pid::from_child(&stopped.0), Signal::STOP).unwrap();
@@ -205,8 +221,9 @@ fn files_of_killed_processes_are_removed_and_no_others() {
 fn stale_files_are_removed_in_steps() {
     let volume = tempfile::tempdir().unwrap();
     let directory = Directory::open(volume.path()).unwrap();
+    let prefix = prefix(&directory);
     for number in 0..300 {
-        let name = format!("farreach-{number:032x}");
+        let name = format!("{prefix}{number:024x}");
         drop(UnixListener::bind(volume.path().join(name)).unwrap());
     }
     let listener = listener(&directory);
