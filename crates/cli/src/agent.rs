@@ -8,6 +8,7 @@
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -33,6 +34,10 @@ pub(crate) struct AgentArgs {
     /// The GID index of the server
     #[arg(long)]
     pub(crate) gid_index: Option<u32>,
+
+    /// The directory of the server for shm
+    #[arg(long)]
+    pub(crate) shm_dir: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) security: SecurityArgs,
@@ -287,6 +292,9 @@ fn open(args: &AgentArgs, order: &Order<Task>, here: SocketAddr) -> Result<Engin
     let mut settings = order.engine.settings().rails(rails).name(host_name());
     if let Some(index) = args.gid_index {
         settings = settings.gid_index(index);
+    }
+    if let Some(path) = &args.shm_dir {
+        settings = settings.shm_dir(path);
     }
     if args.security().allows_clear_text() {
         settings = settings.insecure();

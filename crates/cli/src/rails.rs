@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
 
 use clap_complete::{ArgValueCompleter, CompletionCandidate};
 use farreach::Settings;
@@ -10,7 +11,7 @@ use farreach::rails::shm::ShmRail;
 use farreach::rails::verbs::{self, VerbsSettings};
 use farreach_fabric::{Capabilities, EndpointBuilder, Fabric, Info};
 use farreach_rail::{Properties, Rail};
-use farreach_shm::{Apart, Survey};
+use farreach_shm::{Apart, Directory, PlaceDigests, Survey};
 use farreach_verbs::device::DeviceList;
 use farreach_verbs::system;
 use serde::{Deserialize, Serialize};
@@ -33,6 +34,10 @@ pub(crate) struct RailArgs {
     /// Fail instead of falling back to tcp
     #[arg(long)]
     pub(crate) require_rdma: bool,
+
+    /// Directory that connects containers of this host over shm: both sides mount it, and name it
+    #[arg(long, value_name = "DIR", conflicts_with = "require_rdma")]
+    pub(crate) shm_dir: Option<PathBuf>,
 }
 
 /// How the network treats the packets of a test, and where both sides run.
@@ -115,9 +120,9 @@ impl Wish {
     }
 
     /// Returns the kinds of a server's rails, and where its processes run.
-    pub(crate) fn offered(names: &[String]) -> Self {
+    pub(crate) fn offered(names: &[String], shm_dir: Option<&Path>) -> Self {
         let wish = Self::of(names);
-        let place = if wish.has(SHM) { Place::here() } else { None };
+        let place = if wish.has(SHM) { Place::here(shm_dir) } else { None };
         Self { place, ..wish }
     }
 
@@ -179,32 +184,41 @@ pub(crate) fn library(name: &str) -> &'static str {
     }
 }
 
-/// Where a process runs, as one side tells the other.
+/// Where the processes of a server run, as it tells every client: digests, of which a client elsewhere
+/// learns nothing else.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Place {
-    boot_id: String,
-    user: u32,
-    network_namespace: u64,
+    host: String,
+    user: String,
+    place: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    has_directory: bool,
 }
 
 impl Place {
-    fn here() -> Option<Self> {
-        let farreach_shm::Place { boot_id, user, network_namespace, .. } =
-            farreach_shm::Place::here().ok()?;
-        Some(Self { boot_id, user, network_namespace })
+    fn here(shm_dir: Option<&Path>) -> Option<Self> {
+        let PlaceDigests { host, user, place, has_directory, .. } = here(shm_dir)?.digests();
+        Some(Self { host, user, place, has_directory })
     }
 
     /// Returns what separates a process there from this one, as cause and fix.
-    fn apart(&self) -> Option<(String, String)> {
+    fn apart(&self, shm_dir: Option<&Path>) -> Option<(String, String)> {
         // Without /proc, the rail cannot be opened, and tells so.
-        let here = farreach_shm::Place::here().ok()?;
-        let there = farreach_shm::Place::new(self.boot_id.clone(), self.user, self.network_namespace);
+        let here = here(shm_dir)?;
+        let Self { host, user, place, has_directory } = self.clone();
+        let there = PlaceDigests::new(host, user, place, has_directory);
         let apart = here.apart(&there)?;
         let cause = match apart {
             Apart::Host => "the server runs on another host".to_owned(),
-            Apart::User { ours, theirs } => {
-                format!("the server runs as user {theirs}, and this command as user {ours}")
+            Apart::User { ours } => {
+                format!("the server runs as another user, and this command as user {ours}")
             }
+            Apart::Directory => match (shm_dir, self.has_directory) {
+                (Some(_), true) => "the server has another directory for shm",
+                (Some(_), false) => "the server has no directory for shm",
+                (None, _) => "the server has a directory for shm, and this command has none",
+            }
+            .to_owned(),
             _ => "the server runs in another network namespace, such as that of a container".to_owned(),
         };
         let fix = match apart {
@@ -212,9 +226,23 @@ impl Place {
             Apart::User { .. } => {
                 "run this command as the server's user, start a server as this user, or choose another rail with -d"
             }
-            _ => "run this command in the server's network namespace, or choose another rail with -d",
+            Apart::Directory => {
+                "name the same directory on both sides with --shm-dir, or choose another rail with -d"
+            }
+            _ => {
+                "run this command in the server's network namespace, name a directory that both mount \
+                 with --shm-dir on both sides, or choose another rail with -d"
+            }
         };
         Some((cause, fix.to_owned()))
+    }
+}
+
+/// Returns where this process runs, if it can be read.
+fn here(shm_dir: Option<&Path>) -> Option<farreach_shm::Place> {
+    match shm_dir {
+        None => farreach_shm::Place::here().ok(),
+        Some(path) => farreach_shm::Place::in_directory(&*Directory::open(path).ok()?).ok(),
     }
 }
 
@@ -238,7 +266,7 @@ pub(crate) fn look(args: &RailArgs) -> (Vec<Found>, Vec<Failure>) {
         Ok(offered) => found.extend(offered),
         Err(failure) => trouble.push(failure),
     }
-    match within_host() {
+    match within_host(args.shm_dir.as_deref()) {
         Ok(shm) => found.push(found_within(&shm)),
         Err(failure) => trouble.push(failure),
     }
@@ -246,14 +274,17 @@ pub(crate) fn look(args: &RailArgs) -> (Vec<Found>, Vec<Failure>) {
 }
 
 /// Returns the properties of the rail within this host, or why it cannot be used.
-pub(crate) fn within_host() -> Result<Properties, Failure> {
+pub(crate) fn within_host(shm_dir: Option<&Path>) -> Result<Properties, Failure> {
     // Opening the rail does not need everything that its links need later.
     if let Some(obstacle) = Survey::take().obstacles.first() {
         return Err(Failure::new(Exit::Unavailable, "the rail shm cannot be used")
             .cause(obstacle.to_string())
             .fix(obstacle.fix()));
     }
-    let rail = ShmRail::open(1, ShmRail::MESSAGE_BYTES_MAX);
+    let rail = match shm_dir {
+        None => ShmRail::open(1, ShmRail::MESSAGE_BYTES_MAX),
+        Some(path) => ShmRail::open_in(path, 1, ShmRail::MESSAGE_BYTES_MAX),
+    };
     rail.map(|rail| rail.properties().clone()).map_err(|error| Failure::of(&error.into()))
 }
 
@@ -284,7 +315,7 @@ pub(crate) fn look_for_named(args: &RailArgs) -> Vec<Found> {
         found.extend(providers().unwrap_or_default());
     }
     if is_wanted(&|name| name == SHM) {
-        found.extend(within_host().ok().as_ref().map(found_within));
+        found.extend(within_host(args.shm_dir.as_deref()).ok().as_ref().map(found_within));
     }
     found
 }
@@ -381,7 +412,9 @@ pub(crate) fn missing(name: &str, args: &RailArgs) -> Failure {
             .fix(format!("did you mean {near}? To list the rails:\nfarreach devices"));
     }
     if name == SHM {
-        let why = within_host().err().map(|failure| (failure.cause.unwrap_or(failure.error), failure.fix));
+        let why = within_host(args.shm_dir.as_deref())
+            .err()
+            .map(|failure| (failure.cause.unwrap_or(failure.error), failure.fix));
         let (cause, fix) = why.unwrap_or((listed, None));
         return failure
             .cause(cause)
@@ -502,6 +535,12 @@ pub(crate) struct Choice {
 /// Chooses this side's rails to a peer that offers these kinds: the named rails, else cards if both
 /// sides have some, else tcp. `here` is this side's address of the connection to the peer.
 pub(crate) fn choose(args: &RailArgs, offers: &Wish, here: SocketAddr) -> Result<Choice, Failure> {
+    if args.shm_dir.is_some() && args.devices.is_empty() {
+        // Another rail would silently ignore the directory.
+        let named = RailArgs { devices: vec![SHM.to_owned()], ..args.clone() };
+        let choice = choose(&named, offers, here)?;
+        return Ok(Choice { why: "named by --shm-dir".to_owned(), ..choice });
+    }
     if !args.devices.is_empty() {
         check_named(args)?;
         let wish = Wish::of(&args.devices);
@@ -513,7 +552,7 @@ pub(crate) fn choose(args: &RailArgs, offers: &Wish, here: SocketAddr) -> Result
                 )));
         }
         if wish.has(SHM) {
-            check_within_host(offers)?;
+            check_within_host(args, offers)?;
         }
         let names = args.devices.iter().map(|name| at(name, here)).collect();
         return Ok(Choice { names, wish, why: "named by -d".to_owned() });
@@ -562,15 +601,15 @@ fn without_card(
         ("efa", format!("{without}; both sides have AWS EFA"))
     } else if has("tcp") {
         ("tcp", without.to_owned())
-    } else if offers.has(SHM) && check_within_host(offers).is_ok() && within_host().is_ok() {
+    } else if offers.has(SHM) && check_within_host(args, offers).is_ok() && within_host(None).is_ok() {
         (SHM, format!("{without}, and no libfabric; both sides run on this host"))
     } else {
         let failure = Failure::new(Exit::Unavailable, "no common rail with the server");
         let mut here: Vec<&str> = found.iter().map(|rail| rail.name.as_str()).collect();
-        here.extend(within_host().is_ok().then_some(SHM));
+        here.extend(within_host(None).is_ok().then_some(SHM));
         let here = if here.is_empty() { "no rail".to_owned() } else { here.join(", ") };
         // Only told where both sides have it.
-        let apart = apart(offers).map(|(cause, _)| format!("; shm does not reach it: {cause}"));
+        let apart = apart(args, offers).map(|(cause, _)| format!("; shm does not reach it: {cause}"));
         let fix = "set up an RDMA card, or install libfabric on both hosts:\napt-get install libfabric1";
         let fix = trouble.and_then(|it| it.fix).unwrap_or_else(|| fix.to_owned());
         return Err(failure
@@ -587,13 +626,13 @@ fn without_card(
 
 /// Returns what separates this process from those of the server that makes these offers, as cause and
 /// fix.
-pub(crate) fn apart(offers: &Wish) -> Option<(String, String)> {
-    offers.place.as_ref().and_then(Place::apart)
+pub(crate) fn apart(args: &RailArgs, offers: &Wish) -> Option<(String, String)> {
+    offers.place.as_ref().and_then(|place| place.apart(args.shm_dir.as_deref()))
 }
 
 /// Returns an error if the rail within a host does not reach the server that makes these offers.
-fn check_within_host(offers: &Wish) -> Result<(), Failure> {
-    match apart(offers) {
+fn check_within_host(args: &RailArgs, offers: &Wish) -> Result<(), Failure> {
+    match apart(args, offers) {
         Some((cause, fix)) => {
             Err(Failure::new(Exit::Unavailable, "shm does not reach the server").cause(cause).fix(fix))
         }
@@ -616,6 +655,14 @@ pub(crate) fn check_gid(args: &RailArgs, found: &[Found]) -> Result<(), Failure>
 /// Checks that the rails named by `-d` exist, and are RDMA if that is required. It needs no peer.
 /// libfabric, which is slow, is not asked whether it offers a provider.
 pub(crate) fn check_named(args: &RailArgs) -> Result<(), Failure> {
+    if args.shm_dir.is_some() {
+        if !args.devices.is_empty() && !args.devices.iter().any(|name| name == SHM) {
+            return Err(Failure::new(Exit::Usage, "--shm-dir has no effect on the rails that -d names")
+                .cause("the directory is for shm")
+                .fix("add shm to the rails: -d shm, or omit --shm-dir"));
+        }
+        within_host(args.shm_dir.as_deref())?;
+    }
     for (typed, name) in args.devices.iter().map(|name| (name, core_of(name))) {
         if name == SHM && typed != SHM {
             return Err(Failure::new(Exit::Usage, format!("{typed} is not a rail"))
@@ -629,7 +676,7 @@ pub(crate) fn check_named(args: &RailArgs) -> Result<(), Failure> {
                 .fix("choose a card with -d, or omit --require-rdma"));
         }
         let is_missing = match name {
-            SHM => within_host().is_err(),
+            SHM => within_host(args.shm_dir.as_deref()).is_err(),
             _ => is_card && verbs::rails_named(name, &verbs_settings(args)).is_err(),
         };
         if is_missing {

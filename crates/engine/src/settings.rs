@@ -1,6 +1,7 @@
 //! Configuration of an engine.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use farreach_proto::machine::NAME_MAX;
@@ -46,6 +47,7 @@ pub struct Settings {
     pub(crate) name: String,
     pub(crate) rails: Vec<String>,
     pub(crate) require_rdma: bool,
+    pub(crate) shm_dir: Option<PathBuf>,
     pub(crate) heartbeat: Duration,
     pub(crate) silence: Duration,
     link_timeout: Option<Duration>,
@@ -79,6 +81,7 @@ impl Settings {
             name: format!("process {}", std::process::id()),
             rails: Vec::new(),
             require_rdma: false,
+            shm_dir: None,
             heartbeat: Duration::from_millis(500),
             silence: Duration::from_secs(3),
             link_timeout: None,
@@ -117,6 +120,37 @@ impl Settings {
     /// huge pages of the kernel's pool; other memory is granted over another rail that both have.
     pub fn rails<T: Into<String>>(mut self, rails: impl IntoIterator<Item = T>) -> Self {
         self.rails = rails.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Sets the directory in which engines find each other for the rail `shm`, for processes in
+    /// containers of one host.
+    ///
+    /// By default, engines meet over a socket that belongs to their network namespace, so engines in
+    /// two containers are not connected over `shm`. With this setting, they meet over socket files in a
+    /// directory that both containers mount, such as a volume. Both sides must set it, to the same
+    /// directory; its path may differ. They must still run as the same user of the host, on the same
+    /// host. Before Linux 6.5, they must also share a pid namespace.
+    ///
+    /// The directory must belong to the user of the process or to root, and others must not be able to
+    /// write to it, unless it is sticky as `/tmp` is: `mkdir -m 700` creates one. If it cannot be used,
+    /// opening the engine fails. The engine removes its file when it is dropped, and those of engines
+    /// that were killed when it is opened. Files of an earlier boot of the host stay, because they could
+    /// be those of another host: use a directory that does not outlive the boot, such as one in `/run`.
+    /// Without the rail `shm`, the setting has no effect.
+    ///
+    /// ```
+    /// use farreach::{Engine, Settings};
+    ///
+    /// # let volume = tempfile::tempdir()?;
+    /// # let path = volume.path();
+    /// // In both containers, `path` is where the shared volume is mounted.
+    /// let engine = Engine::with(Settings::new().rails(["shm"]).shm_dir(path))?;
+    /// # drop(engine);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn shm_dir(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.shm_dir = Some(directory.into());
         self
     }
 

@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// Page numbers, in the order of a transfer.
 ///
-/// Clones share the list, and each property of it is computed once: a second transfer with the same
-/// list is checked without a look at its pages.
+/// Clones share the list, and its properties are computed once, when it is made: transfers are checked
+/// without a look at its pages.
 ///
 /// ```
 /// use farreach_proto::indices::Indices;
@@ -23,7 +23,7 @@ pub struct Indices(Arc<List>);
 struct List {
     numbers: Box<[u32]>,
     largest: Option<u32>,
-    repeated: OnceLock<Option<u32>>,
+    repeated: Option<u32>,
 }
 
 impl Indices {
@@ -36,7 +36,7 @@ impl Indices {
     /// Returns a number that occurs twice.
     #[inline]
     pub fn repeated(&self) -> Option<u32> {
-        *self.0.repeated.get_or_init(|| find_repeated(&self.0.numbers, self.0.largest?))
+        self.0.repeated
     }
 }
 
@@ -73,7 +73,8 @@ impl Deref for Indices {
 impl From<Box<[u32]>> for Indices {
     fn from(numbers: Box<[u32]>) -> Self {
         let largest = numbers.iter().copied().max();
-        Self(Arc::new(List { numbers, largest, repeated: OnceLock::new() }))
+        let repeated = largest.and_then(|largest| find_repeated(&numbers, largest));
+        Self(Arc::new(List { numbers, largest, repeated }))
     }
 }
 
@@ -131,13 +132,5 @@ mod tests {
         }
         assert_eq!(Indices::from([u32::MAX]).repeated(), None);
         assert_eq!((Indices::from([]).repeated(), Indices::from([]).largest()), (None, None));
-    }
-
-    #[test]
-    fn clones_share_what_was_found() {
-        let one = Indices::from([3, 3]);
-        let other = one.clone();
-        assert_eq!(one.repeated(), Some(3));
-        assert_eq!(other.0.repeated.get(), Some(&Some(3)));
     }
 }

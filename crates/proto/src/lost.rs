@@ -37,7 +37,7 @@ pub enum LostReason {
         fix: String,
     },
     /// The two sides have no rail of the same kind.
-    #[error("no rail in common: the peer has {theirs:?}, this side has {ours:?}")]
+    #[error("no rail in common: the peer has {:?}, this side has {:?}", for_people(theirs), for_people(ours))]
     NoCommonRail {
         /// The kinds of the peer's rails.
         theirs: Vec<String>,
@@ -86,6 +86,11 @@ impl LostReason {
                 "check that the peer's process runs and that the network path to it is up".to_owned()
             }
             Self::Disconnected { fix, .. } => fix.clone(),
+            Self::NoCommonRail { theirs, ours } if [theirs, ours].iter().all(|kinds| has_shm(kinds)) => {
+                "shm connects processes of one user on one host, in one network namespace or with one \
+                 `Settings::shm_dir`: start both sides so, or give both another rail of the same kind"
+                    .to_owned()
+            }
             Self::NoCommonRail { .. } => {
                 "give both sides a rail of the same kind; `farreach devices` lists them".to_owned()
             }
@@ -101,5 +106,35 @@ impl LostReason {
             }
             Self::Unstoppable { rail } => rail.fix.clone(),
         }
+    }
+}
+
+/// The beginning of the kind of the rail within a host. A digest follows.
+const SHM: &str = "shm/";
+
+fn has_shm(kinds: &[String]) -> bool {
+    kinds.iter().any(|kind| kind.starts_with(SHM))
+}
+
+/// Returns the kinds without digests, which mean nothing to people.
+fn for_people(kinds: &[String]) -> Vec<&str> {
+    kinds.iter().map(|kind| if kind.starts_with(SHM) { "shm" } else { kind }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_of_kinds_are_not_printed() {
+        let kinds = |kinds: &[&str]| kinds.iter().map(|&kind| kind.to_owned()).collect::<Vec<_>>();
+        let lost = |theirs, ours| LostReason::NoCommonRail { theirs: kinds(theirs), ours: kinds(ours) };
+        let both = lost(&["shm/0123", "fabric/tcp/xnet"], &["shm/4567"]);
+        assert_eq!(
+            both.to_string(),
+            r#"no rail in common: the peer has ["shm", "fabric/tcp/xnet"], this side has ["shm"]"#
+        );
+        assert!(both.fix().starts_with("shm connects processes of one user"), "{}", both.fix());
+        assert!(lost(&["shm/0123"], &["fabric/tcp/xnet"]).fix().starts_with("give both sides"));
     }
 }

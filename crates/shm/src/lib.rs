@@ -16,7 +16,9 @@
 //! # Meeting
 //!
 //! One side is a [`Listener`], the other a [`Connecting`]. The name of the listener and a nonce for
-//! each side go over a channel that the caller trusts. Both sides check that the other process
+//! each side go over a channel that the caller trusts. The name is that of an abstract socket, which
+//! processes of one network namespace see, or of a socket in a [`Directory`], for processes of
+//! different network namespaces that share one. Both sides check that the other process
 //! belongs to the same user, and watch its end by a pidfd ([`Process`]).
 //!
 //! # Grants and their end
@@ -47,9 +49,11 @@
 //! mappings.
 
 mod copy;
+mod directory;
 mod error;
 mod event;
 mod grants;
+mod host;
 mod link;
 mod map;
 mod meet;
@@ -68,6 +72,7 @@ mod survey;
 mod wire;
 mod words;
 
+pub use directory::{Directory, DirectoryError};
 pub use error::{GrantError, LinkError, OperationError, PostError};
 pub use event::Event;
 pub use farreach_memory::ExchangeError;
@@ -77,7 +82,7 @@ pub use map::{Access, DescriptorError};
 pub use meet::{Connecting, Expected, Listener, MeetError, Met};
 pub use obstacle::Obstacle;
 pub use operation::{Request, Target};
-pub use place::{Apart, Place};
+pub use place::{Apart, Place, PlaceDigests};
 pub use process::{Process, ProcessError};
 pub use ring::Nonsense;
 pub use segment::{GENERATIONS as GRANTS_MAX, MESSAGE_MAX};

@@ -3,10 +3,9 @@
 //! No call blocks. Times are arguments, and the caller decides how long it tries.
 
 use std::collections::VecDeque;
-use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -15,6 +14,7 @@ use rustix::net::{
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 
+use crate::directory::{Directory, DirectoryError, FindError, NAME, SocketFile, is_name};
 use crate::error::Hex;
 use crate::link::{Link, Parts, is_event, own_event};
 use crate::map::DescriptorError;
@@ -25,6 +25,8 @@ use crate::wire::{Nonce, Packet, is_same_nonce};
 
 /// Connections that have not proven themselves. The oldest is closed for a new one.
 const STRANGERS_MAX: usize = 64;
+/// Connections that the kernel accepts before a poll does.
+const BACKLOG: i32 = 128;
 /// Connections that one poll accepts.
 const ACCEPTS_PER_POLL: usize = 16;
 
@@ -32,7 +34,7 @@ const ACCEPTS_PER_POLL: usize = 16;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MeetError {
-    /// Nothing listens under this name: it has ended, or is in another network namespace.
+    /// Nothing listens under this name: it has ended, or is in another network namespace or directory.
     #[error("nothing listens on {name} here")]
     NotFound {
         /// The name.
@@ -44,6 +46,15 @@ pub enum MeetError {
         /// The name.
         name: String,
     },
+    /// The file of this name is no socket, or belongs to another user.
+    #[error("the file {name} is not a socket of this user")]
+    ForeignFile {
+        /// The name.
+        name: String,
+    },
+    /// The directory of the sockets cannot be used.
+    #[error("{0}")]
+    Directory(#[from] DirectoryError),
     /// The process that answers cannot be the peer.
     #[error("{0}")]
     Process(#[from] ProcessError),
@@ -85,7 +96,12 @@ impl MeetError {
             }
             Self::Process(ProcessError::OtherUser { .. }) => "run both processes as one user",
             Self::Process(ProcessError::Call { .. }) => "raise `ulimit -n`, and permit the call",
-            Self::Process(_) => "run both processes where they see each other, or use another rail",
+            Self::Process(ProcessError::Invisible) => {
+                "use Linux 6.5 or newer, run both processes in one pid namespace, or use another rail"
+            }
+            Self::Process(ProcessError::Ended) => "start the peer again, and connect again",
+            Self::ForeignFile { .. } => "name a directory to which other users cannot write",
+            Self::Directory(error) => error.fix(),
             Self::Refused | Self::WrongNonce => "exchange names and nonces anew, and connect once",
             Self::WrongName { .. } | Self::Nonsense { .. } => "run the same release on both sides",
             Self::Descriptor(error) => error.fix(),
@@ -130,7 +146,7 @@ pub struct Listener {
     socket: OwnedFd,
     name: String,
     /// The socket's file, which is removed when the listener is dropped.
-    path: Option<PathBuf>,
+    _file: Option<SocketFile>,
     patience: Duration,
     expected: Vec<Expected>,
     strangers: VecDeque<Stranger>,
@@ -148,46 +164,34 @@ impl Listener {
     /// the same network namespace can connect. A connection that has not proven itself within
     /// `patience` is closed.
     pub fn bind(patience: Duration) -> Result<Self, MeetError> {
-        let name = format!("farreach-{}", Hex(&random()?));
+        let name = format!("{NAME}{}", Hex(&random()?));
         let address = SocketAddrUnix::new_abstract_name(name.as_bytes())
             .map_err(|error| MeetError::call("bind", error))?;
-        Self::at(&address, format!("@{name}"), None, patience)
+        let socket = open()?;
+        bind(&socket, &address).map_err(|error| MeetError::call("bind", error))?;
+        listen(&socket, BACKLOG).map_err(|error| MeetError::call("listen", error))?;
+        Ok(Self::new(socket, format!("@{name}"), None, patience))
     }
 
     /// Listens on a socket file with a random name in a directory, for processes of several network
-    /// namespaces that share the directory.
-    pub fn bind_in(directory: &Path, patience: Duration) -> Result<Self, MeetError> {
-        let path = directory.join(format!("farreach-{}", Hex(&random()?[..8])));
-        let name = path.to_str().map(ToOwned::to_owned);
-        let name = name
-            .filter(|name| name.starts_with('/'))
-            .ok_or_else(|| MeetError::WrongName { name: path.display().to_string() })?;
-        let address = SocketAddrUnix::new(&path).map_err(|error| MeetError::call("bind", error))?;
-        Self::at(&address, name, Some(path), patience)
-    }
-
-    fn at(
-        address: &SocketAddrUnix,
-        name: String,
-        path: Option<PathBuf>,
-        patience: Duration,
-    ) -> Result<Self, MeetError> {
+    /// namespaces that share the directory. Only processes of this user can connect. The file is
+    /// removed with the listener, and with it those of listeners that were killed.
+    pub fn bind_in(directory: &Arc<Directory>, patience: Duration) -> Result<Self, MeetError> {
+        directory.remove_stale();
+        let name = directory.name(&random()?);
         let socket = open()?;
-        bind(&socket, address).map_err(|error| MeetError::call("bind", error))?;
-        let listener = Self {
-            socket,
-            name,
-            path,
-            patience,
-            expected: Vec::new(),
-            strangers: VecDeque::new(),
-            refused: 0,
-        };
-        listen(&listener.socket, 128).map_err(|error| MeetError::call("listen", error))?;
-        Ok(listener)
+        let mut file = directory.bind(&socket, &name)?;
+        listen(&socket, BACKLOG).map_err(|error| MeetError::call("listen", error))?;
+        file.publish()?;
+        Ok(Self::new(socket, name, Some(file), patience))
     }
 
-    /// Returns the name for [`Connecting::new`].
+    fn new(socket: OwnedFd, name: String, file: Option<SocketFile>, patience: Duration) -> Self {
+        let (expected, strangers) = (Vec::new(), VecDeque::new());
+        Self { socket, name, _file: file, patience, expected, strangers, refused: 0 }
+    }
+
+    /// Returns the name for [`Connecting::new`] or [`Connecting::new_in`].
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -319,21 +323,14 @@ impl AsFd for Listener {
     }
 }
 
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Some(path) = &self.path {
-            let _ = fs::remove_file(path);
-        }
-    }
-}
-
 /// A connection that is being made.
 ///
 /// See [`Link`] for an example.
 #[derive(Debug)]
 pub struct Connecting {
     name: String,
-    address: SocketAddrUnix,
+    /// The directory of the listener's socket, unless its name is abstract.
+    directory: Option<Arc<Directory>>,
     ours: Nonce,
     theirs: Nonce,
     stage: Stage,
@@ -362,17 +359,57 @@ enum Stage {
 }
 
 impl Connecting {
-    /// Begins to connect. `ours` proves this side; `theirs` is expected in the answer.
+    /// Begins to connect to the abstract name of a listener. `ours` proves this side; `theirs` is
+    /// expected in the answer.
     pub fn new(name: &str, ours: Nonce, theirs: Nonce) -> Result<Self, MeetError> {
-        let wrong = || MeetError::WrongName { name: name.to_owned() };
-        let address = match name.strip_prefix('@') {
-            Some(hidden) => SocketAddrUnix::new_abstract_name(hidden.as_bytes()),
-            None if name.starts_with('/') => SocketAddrUnix::new(name),
-            None => return Err(wrong()),
+        Self::begin(None, name, ours, theirs)
+    }
+
+    /// As [`new`](Self::new), with the name of a listener in a directory.
+    pub fn new_in(
+        directory: &Arc<Directory>,
+        name: &str,
+        ours: Nonce,
+        theirs: Nonce,
+    ) -> Result<Self, MeetError> {
+        Self::begin(Some(Arc::clone(directory)), name, ours, theirs)
+    }
+
+    fn begin(
+        directory: Option<Arc<Directory>>,
+        name: &str,
+        ours: Nonce,
+        theirs: Nonce,
+    ) -> Result<Self, MeetError> {
+        // The name is the peer's. It must not lead to any other socket.
+        let of_file = if directory.is_some() { Some(name) } else { name.strip_prefix('@') };
+        if !of_file.is_some_and(is_name) {
+            return Err(MeetError::WrongName { name: name.to_owned() });
+        }
+        Ok(Self { name: name.to_owned(), directory, ours, theirs, stage: Stage::Connect(open()?) })
+    }
+
+    /// Connects the socket to the listener. Returns `false` if its queue is full.
+    fn connect(&self, socket: &OwnedFd) -> Result<bool, MeetError> {
+        let not_found = || MeetError::NotFound { name: self.name.clone() };
+        // The address in a directory is valid as long as the descriptor.
+        let (_file, address) = match &self.directory {
+            None => (None, SocketAddrUnix::new_abstract_name(&self.name.as_bytes()[1..])),
+            Some(directory) => match directory.find(&self.name) {
+                Ok((file, address)) => (Some(file), Ok(address)),
+                Err(FindError::Call(Errno::NOENT)) => return Err(not_found()),
+                // Without the path: the peer may get this error.
+                Err(FindError::Call(error)) => return Err(MeetError::call("openat", error)),
+                Err(FindError::Foreign) => return Err(MeetError::ForeignFile { name: self.name.clone() }),
+            },
         };
-        let address = address.map_err(|_| wrong())?;
-        let stage = Stage::Connect(open()?);
-        Ok(Self { name: name.to_owned(), address, ours, theirs, stage })
+        let address = address.map_err(|error| MeetError::call("connect", error))?;
+        match connect(socket, &address) {
+            Ok(()) => Ok(true),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
+            Err(Errno::CONNREFUSED | Errno::NOENT) => Err(not_found()),
+            Err(error) => Err(MeetError::call("connect", error)),
+        }
     }
 
     /// Returns a descriptor that becomes readable when the answer is there, unless it is over.
@@ -388,16 +425,12 @@ impl Connecting {
     pub fn poll(&mut self) -> Result<Option<Link>, MeetError> {
         loop {
             match std::mem::replace(&mut self.stage, Stage::Over) {
-                Stage::Connect(socket) => match connect(&socket, &self.address) {
-                    Ok(()) => self.stage = greet(socket)?,
-                    Err(Errno::AGAIN | Errno::INTR) => {
+                Stage::Connect(socket) => match self.connect(&socket)? {
+                    true => self.stage = greet(socket)?,
+                    false => {
                         self.stage = Stage::Connect(socket);
                         return Ok(None);
                     }
-                    Err(Errno::CONNREFUSED | Errno::NOENT) => {
-                        return Err(MeetError::NotFound { name: self.name.clone() });
-                    }
-                    Err(error) => return Err(MeetError::call("connect", error)),
                 },
                 Stage::Greet { socket, process, segment, segment_fd, own_event } => {
                     let descriptors = [segment_fd.as_fd(), own_event.as_fd()];

@@ -35,9 +35,12 @@ pub enum ProcessError {
         /// The user of this process.
         ours: u32,
     },
-    /// It is in a namespace that this process does not see, or has ended.
-    #[error("the process is not visible here")]
+    /// It is in a pid namespace that this process does not see. Since Linux 6.5 that is no obstacle.
+    #[error("the process is in another pid namespace, which needs Linux 6.5 or newer")]
     Invisible,
+    /// It has ended.
+    #[error("the process has ended")]
+    Ended,
     /// The kernel refused.
     #[error("{call}: {error}")]
     Call {
@@ -72,17 +75,17 @@ impl Process {
                 // The number is zero in a namespace that does not see the process.
                 let pid = Pid::from_raw(credentials.pid).ok_or(ProcessError::Invisible)?;
                 let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| match error {
-                    rustix::io::Errno::SRCH | rustix::io::Errno::INVAL => ProcessError::Invisible,
+                    rustix::io::Errno::SRCH | rustix::io::Errno::INVAL => ProcessError::Ended,
                     error => failed("pidfd_open")(error),
                 })?;
                 // The number could belong to another process by now. It does not if the socket is
                 // still open: then its process was alive when the descriptor was opened.
                 if has_hung_up(socket) {
-                    return Err(ProcessError::Invisible);
+                    return Err(ProcessError::Ended);
                 }
                 pidfd
             }
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Err(ProcessError::Invisible),
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Err(ProcessError::Ended),
             Err(error) => return Err(ProcessError::Call { call: "getsockopt(SO_PEERPIDFD)", error }),
         };
         Ok(Self { pidfd, pid: credentials.pid.unsigned_abs() })

@@ -113,6 +113,9 @@ impl Session {
         if let Some(index) = args.rails.gid_index {
             settings = settings.gid_index(index);
         }
+        if let Some(path) = &args.rails.shm_dir {
+            settings = settings.shm_dir(path);
+        }
         if args.security().allows_clear_text() {
             settings = settings.insecure();
         }

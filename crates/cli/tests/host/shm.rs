@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::thread;
@@ -243,22 +243,101 @@ fn greeter(offers: &Value) -> String {
     address
 }
 
-/// Other hosts and namespaces, of which a server tells. What it tells is compared, and not printed.
+/// Returns what `farreach serve` tells a client that has said no more than which protocol it speaks.
+fn welcome(server: &Server) -> String {
+    let mut stream = std::net::TcpStream::connect(server.address()).expect("it listens");
+    stream.write_all(b"frcmd\n\x00\x04").expect("it listens");
+    let mut head = [0; 12];
+    stream.read_exact(&mut head).expect("a welcome");
+    let len = u32::from_be_bytes([head[8], head[9], head[10], head[11]]);
+    let mut text = vec![0; len as usize];
+    stream.read_exact(&mut text).expect("the whole welcome");
+    String::from_utf8(text).expect("JSON")
+}
+
+/// Other hosts, users and namespaces, of which a server tells. What it tells is compared, and not
+/// printed.
 #[test]
 fn a_server_elsewhere_is_told() {
-    let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("/proc is mounted");
-    let user = std::os::unix::fs::MetadataExt::uid(&fs::metadata("/proc/self").expect("/proc is mounted"));
-    for (boot_id, user, told) in [
-        ("\u{1b}[31melsewhere", user, "the server runs on another host"),
-        (boot_id.trim(), user, "the server runs in another network namespace"),
-        (boot_id.trim(), user ^ 1, "and this command as user"),
+    let told: Value = serde_json::from_str(&welcome(&server(&RAIL))).expect("JSON");
+    let here = &told["Ok"]["offers"]["place"];
+    for (change, told) in [
+        ("host", "the server runs on another host"),
+        ("place", "the server runs in another network namespace"),
+        ("user", "and this command as user"),
     ] {
-        let place = json!({ "boot_id": boot_id, "user": user, "network_namespace": 1 });
+        let mut place = here.clone();
+        assert!(place[change].is_string(), "{here}");
+        place[change] = json!("\u{1b}[31melsewhere");
         let server = greeter(&json!({ "cards": false, "providers": ["shm"], "place": place }));
         let mut ping = Command::new(FARREACH);
         let ping = ping.args(["ping", &server, "-d", "shm"]).env("LD_LIBRARY_PATH", without_libraries());
         assert_fails(ping, 3, &["error: shm does not reach the server", told]);
     }
+}
+
+/// A stranger gets no boot id, user or namespace, and the digests are of them.
+#[test]
+fn a_stranger_learns_nothing_of_the_host() {
+    let told = welcome(&server(&RAIL));
+    let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("/proc is mounted");
+    let namespace = std::os::unix::fs::MetadataExt::ino(&fs::metadata("/proc/self/ns/net").expect("/proc"));
+    assert!(!told.contains(boot_id.trim()) && !told.contains(&namespace.to_string()), "{told}");
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    let place = told["Ok"]["offers"]["place"].as_object().expect("it offers shm");
+    assert_eq!(place.len(), 3, "{told}");
+    for digest in place.values() {
+        let digest = digest.as_str().expect("a text");
+        assert!(digest.len() == 32 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()), "{told}");
+    }
+}
+
+/// Both sides are in one network namespace here, and meet in the directory all the same: engines in
+/// two of them are tested with the engine.
+#[test]
+fn a_directory_connects_those_that_name_it() {
+    let volumes = [tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory")];
+    let [one, other] = volumes.each_ref().map(|volume| volume.path().to_str().expect("a text"));
+    let within = server(&["--shm-dir", one]);
+    // It is the rail of a command that names no other.
+    let ended = run(&within, "ping", &["-n", "5", "--json", "--shm-dir", one]);
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    let report = ended.json();
+    assert_eq!(
+        (&report["rails"][0]["name"], &report["rails_why"]),
+        (&json!("shm"), &json!("named by --shm-dir"))
+    );
+    let ended = run(&within, "fill", &["--pages", "64", "--shm-dir", one, "-d", "shm"]);
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    let reach = "error: shm does not reach the server";
+    let fix = "with --shm-dir";
+    let has_other = ["the server has another directory for shm", fix, reach];
+    assert_fails(&mut client(&within, "ping", &["--shm-dir", other]), 3, &has_other);
+    let has_one = ["the server has a directory for shm, and this command has none", fix, reach];
+    assert_fails(&mut client(&within, "ping", &["-d", "shm"]), 3, &has_one);
+    let without = server(&RAIL);
+    let has_none = ["the server has no directory for shm", fix, reach];
+    assert_fails(&mut client(&without, "ping", &["--shm-dir", one]), 3, &has_none);
+}
+
+#[test]
+fn a_directory_that_cannot_be_used_is_told() {
+    let volume = tempfile::tempdir().expect("a directory");
+    let [missing, open] = ["missing", "open"].map(|name| volume.path().join(name));
+    fs::create_dir(&open).expect("a directory");
+    let all = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    fs::set_permissions(&open, all).expect("its mode");
+    let server = server(&RAIL);
+    for (path, told) in [(&missing, "mkdir -m 700"), (&open, "other users can write to the directory")] {
+        let path = path.to_str().expect("a text");
+        assert_fails(&mut client(&server, "ping", &["--shm-dir", path]), 3, &[told, path]);
+        // A server that would offer other rails fails, too.
+        let mut serve = Command::new(FARREACH);
+        serve.args(["serve", "--listen", "127.0.0.1:0", "--shm-dir", path]);
+        assert_fails(serve.env("LD_LIBRARY_PATH", without_libraries()), 3, &[told, path]);
+    }
+    let unused = ["-d", "tcp", "--shm-dir", "/tmp"];
+    assert_fails(&mut client(&server, "ping", &unused), 2, &["--shm-dir has no effect"]);
 }
 
 /// Forbids a process memfd_create when it starts, and its children too: a real filter of the kernel.

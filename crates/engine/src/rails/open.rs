@@ -1,6 +1,7 @@
 //! Chooses and opens the rails of an engine.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use farreach_fabric::{Info, TrafficClass};
 use farreach_proto::machine::HEADER;
@@ -39,6 +40,10 @@ pub(crate) fn rails(settings: &Settings) -> Result<ChosenRails, Error> {
             }
             match chooser.within_host() {
                 Ok(rail) => opened.push(rail),
+                // A directory that was named and cannot be used is an error.
+                Err(error) if settings.shm_dir.is_some() => {
+                    return Err(Error::no_rail(&[("shm".to_owned(), error)], false));
+                }
                 Err(error) => {
                     let message = format!("processes of this host are not connected over shm: {error}");
                     warnings.push(Warning::new(WarningKind::Rail, message, error.fix.clone()));
@@ -85,6 +90,7 @@ struct Chooser {
     verbs: VerbsSettings,
     fabric: FabricSettings,
     isolate_peers: bool,
+    shm_dir: Option<PathBuf>,
     window: u32,
     message_max: usize,
 }
@@ -111,6 +117,7 @@ impl Chooser {
                 ..FabricSettings::default()
             },
             isolate_peers: settings.isolate_peers,
+            shm_dir: settings.shm_dir.clone(),
             window: settings.depth as u32,
             message_max,
         }
@@ -136,7 +143,11 @@ impl Chooser {
     }
 
     fn within_host(&self) -> Result<Box<dyn Rail>, RailError> {
-        Ok(Box::new(ShmRail::open(self.window, self.message_max)?))
+        let rail = match &self.shm_dir {
+            None => ShmRail::open(self.window, self.message_max)?,
+            Some(directory) => ShmRail::open_in(directory, self.window, self.message_max)?,
+        };
+        Ok(Box::new(rail))
     }
 
     fn offered(&self, names: &[&str], tried: &mut Vec<(String, RailError)>) -> Vec<Box<dyn Rail>> {

@@ -20,6 +20,7 @@ mod hung_call;
 mod over_shm;
 mod over_simulation;
 mod rail_shm;
+mod shm_dir;
 mod silence;
 #[cfg(feature = "tls")]
 mod tls;

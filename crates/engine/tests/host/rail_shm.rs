@@ -22,6 +22,19 @@ fn over_shm(test: fn(Pair<ShmRail>)) {
 
 contract! { [] over_shm }
 
+/// The kind is sent to every peer.
+#[test]
+fn the_kind_tells_nothing_of_the_host() {
+    let volume = tempfile::tempdir().unwrap();
+    let in_directory = || ShmRail::open_in(volume.path(), 64, 4096).unwrap();
+    let [abstract_kind, kind] = [open(), in_directory()].map(|rail| rail.properties().kind.clone());
+    assert!(abstract_kind != kind && kind == in_directory().properties().kind);
+    for kind in [abstract_kind, kind] {
+        let digest = kind.strip_prefix("shm/").unwrap();
+        assert!(digest.len() == 32 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()), "{kind}");
+    }
+}
+
 const LEN: usize = 64 << 10;
 
 type Bound = Result<(u64, u64), RailError>;

@@ -2,6 +2,7 @@
 //! do not keep to the protocol.
 
 mod attacks;
+mod directory;
 mod meeting;
 mod operations;
 mod pair;

@@ -17,7 +17,7 @@ use crate::rails::{self, FabricRail, Found};
 
 /// Collects the devices, providers and rails of this host.
 pub(crate) fn report() -> Report {
-    let (verbs, fabric, within_host) = (verbs(), fabric(), rails::within_host());
+    let (verbs, fabric, within_host) = (verbs(), fabric(), rails::within_host(None));
     let rails = rails(&verbs, within_host.as_ref().ok());
     let shm = match within_host.map(|shm| reach(&shm)) {
         Ok(reach) => Shm { reach, problems: Vec::new() },

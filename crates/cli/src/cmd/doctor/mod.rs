@@ -117,7 +117,11 @@ impl DoctorArgs {
     fn client(&self, peer: &PeerAddress) -> ClientArgs {
         ClientArgs {
             peer: peer.clone(),
-            rails: RailArgs { devices: self.devices.clone(), gid_index: self.gid_index, require_rdma: false },
+            rails: RailArgs {
+                devices: self.devices.clone(),
+                gid_index: self.gid_index,
+                ..RailArgs::default()
+            },
             port: self.port,
             wait: Wait::Adaptive,
             security: SecurityArgs { secret_file: self.secret_file.clone(), tls: self.tls.clone() },

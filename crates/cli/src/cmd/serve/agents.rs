@@ -11,6 +11,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,6 +23,7 @@ use crate::agent::WITHOUT_TEST;
 use crate::cmd::THIS_PROGRAM;
 use crate::exit::Exit;
 use crate::handover::{self, FromAgent};
+use crate::rails::Wish;
 use crate::session::Security;
 use crate::{terminal, units};
 
@@ -56,6 +58,7 @@ const THREADS_MAX: u64 = 512;
 pub(super) struct Agents {
     rails: Vec<String>,
     gid_index: Option<u32>,
+    shm_dir: Option<PathBuf>,
     security: Security,
     running: HashMap<u64, Agent>,
     /// The number of agents, and their memory, by origin. Invariant: the sums over `running`.
@@ -102,16 +105,27 @@ pub(super) struct NewAgent {
 }
 
 impl Agents {
-    pub(super) fn new(rails: Vec<String>, gid_index: Option<u32>, security: Security) -> Self {
+    pub(super) fn new(
+        rails: Vec<String>,
+        gid_index: Option<u32>,
+        shm_dir: Option<PathBuf>,
+        security: Security,
+    ) -> Self {
         Self {
             rails,
             gid_index,
+            shm_dir,
             security,
             running: HashMap::new(),
             used: HashMap::new(),
             abandoned: Vec::new(),
             watched_at: Instant::now(),
         }
+    }
+
+    /// Returns what the agents offer.
+    pub(super) fn offers(&self) -> Wish {
+        Wish::offered(&self.rails, self.shm_dir.as_deref())
     }
 
     /// Returns the rails that the agents offer.
@@ -151,6 +165,9 @@ impl Agents {
         command.arg("--memory").arg(memory.to_string());
         if let Some(index) = self.gid_index {
             command.arg("--gid-index").arg(index.to_string());
+        }
+        if let Some(path) = &self.shm_dir {
+            command.arg("--shm-dir").arg(path);
         }
         // The environment, which may have the secret, is inherited.
         command.args(self.security.flags());
@@ -473,8 +490,8 @@ mod tests {
         agent.signal(Signal::STOP);
         // A process that has not stopped yet takes a later SIGTERM first.
         let status = format!("/proc/{}/status", agent.child.id());
-        while !std::fs::read_to_string(&status).unwrap().contains("State:\tT") {
-            std::thread::yield_now();
+        while !fs::read_to_string(&status).unwrap().contains("State:\tT") {
+            thread::yield_now();
         }
         let (gone, moment) = (Instant::now(), Duration::from_millis(1));
         agent.end_in_time(gone + 10 * ENDS_WITHIN);

@@ -94,7 +94,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     let budget = Budget::new(&args.budget, args.once);
     terminal::print(&startup_lines(address, &rails))?;
     let names = rails.into_iter().map(|rail| rail.name).collect();
-    let agents = Agents::new(names, args.rails.gid_index, security.choice().clone());
+    let RailArgs { gid_index, shm_dir, .. } = args.rails.clone();
+    let agents = Agents::new(names, gid_index, shm_dir, security.choice().clone());
     Server::new(listener, security, budget, args.once, agents)?.run()
 }
 

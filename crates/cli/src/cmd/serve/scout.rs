@@ -32,6 +32,9 @@ pub(super) fn send(args: &RailArgs) -> Result<Vec<Found>> {
     if args.require_rdma {
         command.arg("--require-rdma");
     }
+    if let Some(path) = &args.shm_dir {
+        command.arg("--shm-dir").arg(path);
+    }
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
     let output = output.context("cannot start the process that lists the rails")?;
     let found: Result<Vec<Found>, Failure> = serde_json::from_slice(&output.stdout).map_err(|_| {

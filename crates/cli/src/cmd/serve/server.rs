@@ -29,7 +29,6 @@ use super::refusal::{self, Load};
 use crate::agent::Task;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::{self, GLANCE};
-use crate::rails::Wish;
 use crate::session::{Notice, Order, Security, Welcome, garbled, host_name, stopped};
 
 /// A server that accepts clients.
@@ -184,7 +183,7 @@ impl Server {
         let welcome = Welcome {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             host: host_name(),
-            offers: Wish::offered(agents.rails()),
+            offers: agents.offers(),
             connections_max: budget.clients_of_origin(),
         };
         let now = Instant::now();

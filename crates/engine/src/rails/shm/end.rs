@@ -4,10 +4,11 @@
 //! nonce waits for the other one, which connects. Both know both nonces, so they agree.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farreach_rail::{KeyId, LinkKey, PeerKey, RailError};
-use farreach_shm::{Connecting, Expected, Link, MeetError, Nonce};
+use farreach_shm::{Connecting, Directory, Expected, Link, MeetError, Nonce};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::MEET_WITHIN;
@@ -19,8 +20,9 @@ const OPERATION: &str = "connect a link over shm";
 const RETRY: Duration = Duration::from_millis(2);
 const RETRY_MAX: Duration = Duration::from_millis(100);
 
-/// The name of a listener, before the digits of its random part.
-const NAME: &str = "@farreach-";
+/// The name of a listener, before the digits of its random part, in a directory. An abstract name has
+/// an `@` before it.
+const NAME: &str = "farreach-";
 
 /// One side's end of a link.
 #[derive(Debug)]
@@ -48,6 +50,7 @@ pub(super) enum Stage {
     /// This side connects.
     Connecting {
         attempt: Option<Box<Connecting>>,
+        directory: Option<Arc<Directory>>,
         name: String,
         theirs: Nonce,
         since: Instant,
@@ -90,9 +93,10 @@ impl End {
         &mut self,
         key: LinkKey,
         peer_end: &[u8],
+        directory: Option<&Arc<Directory>>,
         now: Instant,
     ) -> Result<Option<Expected>, RailError> {
-        let (theirs, name) = parse(peer_end).ok_or_else(|| {
+        let (theirs, name) = parse(peer_end, directory.is_some()).ok_or_else(|| {
             RailError::new(OPERATION, "the peer's address is none", "run the same release on both sides")
         })?;
         // A peer that repeats the nonce of this side cannot be told from it.
@@ -106,6 +110,7 @@ impl End {
         }
         self.stage = Stage::Connecting {
             attempt: None,
+            directory: directory.cloned(),
             name: name.to_owned(),
             theirs,
             since: now,
@@ -121,9 +126,9 @@ impl End {
         let ours = self.nonce;
         let since = match &mut self.stage {
             Stage::Expected { since } => *since,
-            Stage::Connecting { attempt, name, theirs, since, retry_at, retry, last } => {
+            Stage::Connecting { attempt, directory, name, theirs, since, retry_at, retry, last } => {
                 if attempt.is_none() && now >= *retry_at {
-                    *attempt = Some(Box::new(begin(name, ours, *theirs)?));
+                    *attempt = Some(Box::new(begin(directory.as_ref(), name, ours, *theirs)?));
                 }
                 match attempt.as_mut().map_or(Ok(None), |attempt| attempt.poll()) {
                     Ok(Some(link)) => return Ok(Some(link)),
@@ -156,15 +161,25 @@ impl End {
     }
 }
 
-fn begin(name: &str, ours: Nonce, theirs: Nonce) -> Result<Connecting, RailError> {
-    Connecting::new(name, ours, theirs).map_err(|error| failed(OPERATION, &error, error.fix()))
+fn begin(
+    directory: Option<&Arc<Directory>>,
+    name: &str,
+    ours: Nonce,
+    theirs: Nonce,
+) -> Result<Connecting, RailError> {
+    let begun = match directory {
+        None => Connecting::new(name, ours, theirs),
+        Some(directory) => Connecting::new_in(directory, name, ours, theirs),
+    };
+    begun.map_err(|error| failed(OPERATION, &error, error.fix()))
 }
 
-/// Reads the address of an end. A peer must not make this process connect to any other socket.
-fn parse(address: &[u8]) -> Option<(Nonce, &str)> {
+/// Reads the address of an end. A peer must not make this process connect to any other socket: a name
+/// in a directory is joined with the directory of this side.
+fn parse(address: &[u8], is_in_directory: bool) -> Option<(Nonce, &str)> {
     let (nonce, name) = address.split_first_chunk::<32>()?;
     let name = std::str::from_utf8(name).ok()?;
-    let digits = name.strip_prefix(NAME)?;
+    let digits = if is_in_directory { name } else { name.strip_prefix('@')? }.strip_prefix(NAME)?;
     let is_name = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_name.then_some((*nonce, name))
 }
@@ -193,8 +208,8 @@ mod tests {
             let (mut one, mut other) = (end(), end());
             let addresses = [one.address(name), other.address(name)];
             let waits = [
-                one.connect(LinkKey(1), &addresses[1], Instant::now()).unwrap(),
-                other.connect(LinkKey(2), &addresses[0], Instant::now()).unwrap(),
+                one.connect(LinkKey(1), &addresses[1], None, Instant::now()).unwrap(),
+                other.connect(LinkKey(2), &addresses[0], None, Instant::now()).unwrap(),
             ];
             assert_eq!(waits.iter().flatten().count(), 1, "{waits:?}");
         }
@@ -204,10 +219,12 @@ mod tests {
     fn addresses_of_liars_are_refused() {
         let mut here = end();
         let own = here.address("@farreach-0123456789abcdef0123456789abcdef");
-        let error = here.connect(LinkKey(1), &own, Instant::now()).unwrap_err();
+        let error = here.connect(LinkKey(1), &own, None, Instant::now()).unwrap_err();
         assert!(error.cause.contains("nonce"), "{error}");
         let nonce = [7; 32];
-        let wrong: [&[u8]; 7] = [
+        let in_directory = [&nonce[..], b"farreach-0123456789abcdef0123456789abcdef"].concat();
+        let wrong: [&[u8]; 8] = [
+            &in_directory,
             b"",
             &nonce[..31],
             &nonce,
@@ -217,7 +234,18 @@ mod tests {
             &[&nonce[..], b"@farreach-0123456789abcdef0123456789abcdef0"].concat(),
         ];
         for address in wrong {
-            assert!(end().connect(LinkKey(1), address, Instant::now()).is_err(), "{address:?}");
+            assert!(end().connect(LinkKey(1), address, None, Instant::now()).is_err(), "{address:?}");
+        }
+        assert!(parse(&in_directory, true).is_some());
+        let wrong: [&[u8]; 5] = [
+            b"@farreach-0123456789abcdef0123456789abcdef",
+            b"/farreach-0123456789abcdef0123456789abcdef",
+            b"farreach-../../../../../../../run/secret.so",
+            b"farreach-0123456789abcdef0123456789abcdef/",
+            b"farreach-0123456789abcdef0123456789abcde\0",
+        ];
+        for name in wrong {
+            assert!(parse(&[&nonce[..], name].concat(), true).is_none(), "{name:?}");
         }
     }
 

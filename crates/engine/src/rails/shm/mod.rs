@@ -20,6 +20,7 @@ mod proofs;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,7 @@ use farreach_rail::{
     EndedKeys, Event, Key, KeyId, Limits, LinkKey, PeerKey, Proof, Properties, Rail, RailError, Refusal,
     RemoteSegment, Scope, WorkRequest,
 };
-use farreach_shm::{GRANTS_MAX, Link, Listener, MESSAGE_MAX, PostError, Request, Target};
+use farreach_shm::{Directory, GRANTS_MAX, Link, Listener, MESSAGE_MAX, Place, PostError, Request, Target};
 use rustix::event::epoll;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
@@ -92,6 +93,8 @@ const OF_TIMER: u64 = u64::MAX;
 #[derive(Debug)]
 pub struct ShmRail {
     properties: Properties,
+    /// Where the sockets are, if they are not abstract.
+    directory: Option<Arc<Directory>>,
     listener: Listener,
     epoll: OwnedFd,
     timer: OwnedFd,
@@ -121,8 +124,25 @@ impl ShmRail {
     /// The maximum of `Settings::message_max` of an engine with this rail, in bytes.
     pub const MESSAGE_BYTES_MAX: usize = MESSAGE_MAX - HEADER;
 
-    /// Opens the rail: links with so many work requests in flight, and messages of this length.
+    /// Opens the rail: links with so many work requests in flight, and messages of this length. It
+    /// reaches processes of the same network namespace.
     pub fn open(window: u32, message_max: usize) -> Result<Self, RailError> {
+        Self::open_at(None, window, message_max)
+    }
+
+    /// As [`open`](Self::open). It reaches processes that have opened the same directory, also in other
+    /// network namespaces.
+    pub fn open_in(directory: impl AsRef<Path>, window: u32, message_max: usize) -> Result<Self, RailError> {
+        let directory = Directory::open(directory)
+            .map_err(|error| RailError::new("open the rail shm", error.to_string(), error.fix()))?;
+        Self::open_at(Some(directory), window, message_max)
+    }
+
+    fn open_at(
+        directory: Option<Arc<Directory>>,
+        window: u32,
+        message_max: usize,
+    ) -> Result<Self, RailError> {
         let operation = "open the rail shm";
         if message_max > MESSAGE_MAX {
             let cause = format!("messages of {message_max} bytes exceed its maximum of {MESSAGE_MAX}");
@@ -132,8 +152,11 @@ impl ShmRail {
                 "lower `Settings::message_max`, or name another rail",
             ));
         }
-        let listener = Listener::bind(MEET_WITHIN)
-            .map_err(|error| RailError::new(operation, error.to_string(), error.fix()))?;
+        let listener = match &directory {
+            None => Listener::bind(MEET_WITHIN),
+            Some(directory) => Listener::bind_in(directory, MEET_WITHIN),
+        };
+        let listener = listener.map_err(|error| RailError::new(operation, error.to_string(), error.fix()))?;
         let limit = |call: &str, errno: rustix::io::Errno| {
             RailError::new(
                 operation,
@@ -151,7 +174,8 @@ impl ShmRail {
                 .map_err(|errno| limit("epoll_ctl", errno))?;
         }
         Ok(Self {
-            properties: properties(window, message_max)?,
+            properties: properties(directory.as_deref(), window, message_max)?,
+            directory,
             listener,
             epoll,
             timer,
@@ -410,7 +434,7 @@ impl Rail for ShmRail {
         self.check(operation)?;
         let end = self.ends.get_mut(&link).filter(|end| matches!(end.stage, Stage::Open));
         let end = end.ok_or_else(|| no_link(operation))?;
-        if let Some(expected) = end.connect(link, peer_end, Instant::now())? {
+        if let Some(expected) = end.connect(link, peer_end, self.directory.as_ref(), Instant::now())? {
             self.listener.expect(expected);
         }
         self.meeting.push(link);
@@ -705,22 +729,24 @@ fn refusal(error: &PostError) -> Refusal {
     }
 }
 
-/// Returns the properties. Rails of different hosts, users and network namespaces are of different
-/// kinds, because their processes cannot meet.
-fn properties(window: u32, message_max: usize) -> Result<Properties, RailError> {
-    let unknown = |file: &str, error: &std::io::Error| {
-        RailError::new("open the rail shm", format!("{file}: {error}"), "mount /proc, or name another rail")
-    };
-    let boot = "/proc/sys/kernel/random/boot_id";
-    let boot_id = std::fs::read_to_string(boot).map_err(|error| unknown(boot, &error))?;
-    let net = "/proc/self/ns/net";
-    let namespace = std::fs::metadata(net).map_err(|error| unknown(net, &error))?;
-    let namespace = std::os::unix::fs::MetadataExt::ino(&namespace);
-    let user = rustix::process::geteuid().as_raw();
+/// Returns the properties. Rails of different hosts, users, and network namespaces or directories are
+/// of different kinds, because their processes cannot meet. The kind is sent to every peer, also to those of other
+/// hosts, so it contains a digest.
+fn properties(
+    directory: Option<&Directory>,
+    window: u32,
+    message_max: usize,
+) -> Result<Properties, RailError> {
+    let here = directory.map_or_else(Place::here, Place::in_directory).map_err(|obstacle| {
+        RailError::new("open the rail shm", obstacle.to_string(), "mount /proc, or name another rail")
+    })?;
     Ok(Properties {
         name: "shm".to_owned(),
-        native: format!("uid {user}"),
-        kind: format!("shm/{}/{user}/{namespace}", boot_id.trim()),
+        native: match directory {
+            None => format!("uid {}", here.user),
+            Some(directory) => format!("uid {}, {}", here.user, directory.path().display()),
+        },
+        kind: format!("shm/{}", here.digests().place),
         scope: Scope::Host,
         is_rdma: false,
         limits: Limits {

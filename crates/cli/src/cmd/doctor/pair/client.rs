@@ -53,7 +53,7 @@ pub(crate) fn look(args: &ClientArgs) -> Result<PairPack> {
     let told: Result<HostTold, Failure> = line.recv_long(PACK_BYTES_MAX, LOOK_PATIENCE)?;
     let told = told.map_err(of_the_server)?;
     drop(line);
-    let apart = rails::apart(&offers).map(|(cause, _)| cause);
+    let apart = rails::apart(&args.rails, &offers).map(|(cause, _)| cause);
     let (pairs, left_out) = pairs(&own_rails(&args.rails)?, &told.rails, apart.as_deref());
     let mut cells = Vec::new();
     let total = pairs.len();

@@ -1,0 +1,128 @@
+//! Engines that meet through a directory, also in different network namespaces.
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use farreach::{Engine, Error, ErrorKind, PageMap, Peer, Rights, Settings};
+
+const SOON: Duration = Duration::from_secs(30);
+
+const DIRECTORY: &str = "FARREACH_TEST_SHM_DIR";
+
+fn open(directory: Option<&Path>) -> Engine {
+    let settings = Settings::new().rails(["shm"]);
+    let settings = directory.into_iter().fold(settings, |settings, path| settings.shm_dir(path));
+    Engine::with(settings).unwrap()
+}
+
+/// A process in a network namespace of its own.
+struct Far(Child);
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Connects an engine here with one in another network namespace. The control connection was made
+/// here: a socket stays in its namespace.
+fn connect(here: Option<&Path>, there: Option<&Path>) -> (Engine, Far, Result<Peer, Error>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (near, _) = listener.accept().unwrap();
+    let mut command = Command::new("unshare");
+    command.arg("--net").arg(std::env::current_exe().unwrap());
+    command.args(["--exact", "shm_dir::role_of_the_far_engine", "--ignored", "--nocapture"]);
+    if let Some(path) = there {
+        command.env(DIRECTORY, path);
+    }
+    let child = command.stdin(OwnedFd::from(far)).stdout(Stdio::null()).spawn().expect("unshare");
+    let engine = open(here);
+    let peer = engine.accept_over(near).unwrap().wait(SOON);
+    (engine, Far(child), peer)
+}
+
+#[test]
+#[ignore = "a role in another test"]
+fn role_of_the_far_engine() {
+    let directory = std::env::var_os(DIRECTORY);
+    let engine = open(directory.as_deref().map(Path::new));
+    let stream = TcpStream::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
+    let Ok(peer) = engine.connect_over(stream).unwrap().wait(SOON) else { return };
+    let memory = engine.allocate(1 << 16).wait(SOON).unwrap();
+    let grant = peer.grant(memory, Rights::READ | Rights::WRITE).wait(SOON).unwrap();
+    peer.send(grant.token().to_string()).wait(SOON).unwrap();
+    peer.recv().wait(SOON).unwrap();
+    let memory = grant.revoke(SOON).unwrap().to_vec();
+    peer.send(vec![memory[0], memory[(1 << 16) - 1]]).wait(SOON).unwrap();
+    // Until the other side has received it.
+    let _ = peer.recv().wait(SOON);
+}
+
+#[test]
+fn a_directory_connects_network_namespaces() {
+    let volume = tempfile::tempdir().unwrap();
+    let elsewhere = volume.path().join("link");
+    std::os::unix::fs::symlink(volume.path(), &elsewhere).unwrap();
+    let (engine, far, peer) = connect(Some(volume.path()), Some(&elsewhere));
+    let peer = peer.unwrap();
+    assert_eq!(peer.rails(), ["shm"]);
+    let token = String::from_utf8(peer.recv().wait(SOON).unwrap()).unwrap();
+    let remote = peer.remote(token.parse().unwrap()).wait(SOON).unwrap();
+    let mut source = engine.allocate(1 << 16).wait(SOON).unwrap();
+    source.fill(7);
+    peer.write_pages(source, &PageMap::of(4096).first(16), &remote, None).wait(SOON).unwrap();
+    peer.send("written").wait(SOON).unwrap();
+    assert_eq!(peer.recv().wait(SOON).unwrap(), [7, 7]);
+    // Each has a file, and a killed one's is removed by the next engine.
+    let files = || fs::read_dir(volume.path()).unwrap().count();
+    assert_eq!(files(), 3);
+    drop(far);
+    assert_eq!(files(), 3);
+    let next = open(Some(volume.path()));
+    assert_eq!(files(), 3);
+    drop((peer, remote, engine, next));
+    assert_eq!(files(), 1);
+}
+
+/// In each of these cases their abstract sockets or directories differ.
+#[test]
+fn without_a_common_directory_namespaces_are_not_connected() {
+    let volumes = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let [one, other] = volumes.each_ref().map(|volume| Some(volume.path()));
+    for (here, there) in [(None, None), (one, None), (None, one), (one, other)] {
+        let (_engine, _far, peer) = connect(here, there);
+        let error = peer.unwrap_err();
+        let told = error.to_string();
+        assert!(told.contains(r#"no rail in common: the peer has ["shm"], this side has ["shm"]"#), "{told}");
+        assert!(error.fix().contains("shm_dir"), "{error:?}");
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_be_used_is_an_error() {
+    let volume = tempfile::tempdir().unwrap();
+    let path = volume.path().join("volume");
+    for (mode, told, fix) in
+        [(None, "No such file", "mkdir -m 700"), (Some(0o777), "mode 0777", "chmod go-w")]
+    {
+        if let Some(mode) = mode {
+            fs::create_dir(&path).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        // Also if other rails could be opened.
+        for settings in [Settings::new(), Settings::new().rails(["shm"])] {
+            let error = Engine::with(settings.shm_dir(&path)).unwrap_err();
+            let words = error.cause().to_owned();
+            assert_eq!(error.kind(), ErrorKind::NoRail, "{words}");
+            assert!(words.contains(path.to_str().unwrap()) && words.contains(told), "{words}");
+            assert!(error.fix().contains(fix), "{}", error.fix());
+        }
+    }
+}
