@@ -310,15 +310,17 @@ fn writes(rounds: usize, depth: usize) {
 /// does so: operations a second of all threads.
 fn threads(rounds: usize, engines: usize) {
     let pairs = with_children(engines, THREADS / engines, |end| serve(end, 4096));
-    let taken: Vec<(&End, RemoteSlice)> = pairs.iter().map(|(end, _)| (end, end.taken().0)).collect();
-    let write = |(end, remote): &(&End, RemoteSlice)| {
-        let (map, source, remote) = (PageMap::of(8).first(1), end.source(8), remote.get(0..8).unwrap());
+    let parts = |(end, _): &(End, Child)| {
+        (end.peer.clone(), end.source(8), end.taken().0.get(0..8).unwrap(), PageMap::of(8).first(1))
+    };
+    let taken: Vec<(Peer, Shared, RemoteSlice, PageMap)> = pairs.iter().map(parts).collect();
+    let write = |(peer, source, remote, map): &(Peer, Shared, RemoteSlice, PageMap)| {
         let mut in_flight: VecDeque<Transfer> = VecDeque::with_capacity(DEPTHS[1]);
         for _ in 0..WRITES {
             if in_flight.len() == DEPTHS[1] {
                 in_flight.pop_front().unwrap().wait(SOON).unwrap();
             }
-            in_flight.push_back(end.peer.write_pages(source.clone(), &map, &remote, None));
+            in_flight.push_back(peer.write_pages(source.clone(), map, remote, None));
         }
         in_flight.into_iter().for_each(|mut transfer| drop(transfer.wait(SOON).unwrap()));
     };

@@ -33,6 +33,10 @@ use crate::{Memory, MemoryOptions, Peer, Settings, Slice};
 /// but the worker, which closes the rails: for at most five seconds, if a library does not return.
 /// [`close`](Self::close) ends the engine in order.
 ///
+/// Any number of threads can use an engine. One of them drives it at a time, so that more threads make
+/// it no faster. Threads that need a rate of their own open an engine each; memory that one of them has
+/// allocated is registered with the others by [`register`](Self::register).
+///
 /// ```no_run
 /// use std::time::Duration;
 /// use farreach::Engine;

@@ -48,9 +48,13 @@ pub struct LinkStats {
 }
 
 impl TransferStats {
-    /// The statistics of a transfer of `pages` pages over `links` links that begins now.
-    pub fn begin(pages: u64, links: usize, started_ns: u64) -> Self {
-        Self { pages, links: vec![LinkStats::default(); links], started_ns, ..Self::default() }
+    /// The statistics of a transfer of `pages` pages that begins now, over links of these rails.
+    pub fn begin(pages: u64, rails: impl IntoIterator<Item = Arc<str>>, started_ns: u64) -> Self {
+        // Each field is given: the default of `rail` is one for the whole process, and threads on
+        // different engines would wait for each other's cache line.
+        let share = |rail| LinkStats { rail, link: 0, operations: 0, bytes: 0, immediates: 0 };
+        let links = rails.into_iter().map(share).collect();
+        Self { pages, links, started_ns, ..Self::default() }
     }
 
     /// Notes the end of the transfer.

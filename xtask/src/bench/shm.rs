@@ -14,7 +14,7 @@ use crate::process::{command, output};
 /// The programs, each with its measurements and the number of rows that they have.
 const PROGRAMS: &[(&str, &str, &[&str], usize)] = &[
     ("farreach-shm", "measure", &["pages", "ping", "wake", "idle"], 8),
-    ("farreach", "within_host", &["pages", "ping", "writes", "wake", "idle"], 15),
+    ("farreach", "within_host", &["pages", "ping", "writes", "threads", "wake", "idle"], 17),
 ];
 
 /// Pages of a round of `paged`, and rounds of a short run and of a long one.
@@ -48,6 +48,7 @@ const GOALS: &[(&str, Goal)] = &[
     ("p50 engine 8 B depth 1 ", Goal::FigureAtMost(1.0)),
     ("ping shm", Goal::AtMost(2.0)),
     ("ping engine", Goal::AtMost(4.0)),
+    ("2 threads, engines: 2", Goal::AtLeast(1.8)),
     ("wake shm", Goal::AtMost(1.5)),
     ("wake engine", Goal::AtMost(1.5)),
     ("idle", Goal::FigureAtMost(5.0)),

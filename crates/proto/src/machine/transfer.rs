@@ -1,7 +1,9 @@
 //! Transfers: pages to a peer and from it.
 
+use std::sync::Arc;
+
 use super::in_flight::{InFlight, Requested};
-use super::peer::{Link, Peer};
+use super::peer::Peer;
 use super::work::{Content, Post};
 use super::{Direction, Event, Machine, NewTransfer, OpId, PeerKey, TransferEnd, TransferFault};
 use crate::inflight::SlotId;
@@ -58,15 +60,16 @@ impl Machine {
         self.now = now;
         let (op, key, grant) = (new.op, new.peer, new.grant);
         if let Some(fault) = self.check(&new) {
-            let stats = TransferStats::begin(new.plan.pages() as u64, 0, now);
+            let stats = TransferStats::begin(new.plan.pages() as u64, [], now);
             let end = TransferEnd { outcome: Err(fault), is_back: true, stats };
             self.report(Event::Transfer(op, end));
             return None;
         }
-        let peer = self.peer(key)?;
+        let peer = self.peers.get_mut(key)?;
         peer.granted.begin_use(grant);
         let scope = peer.granted.get(grant)?.scope();
-        let id = peer.transfers.submit(new, scope, peer.links.len(), now);
+        let rails = peer.links.iter().map(|link| Arc::clone(self.rails[link.rail()].name()));
+        let id = peer.transfers.submit(new, scope, rails, now);
         self.turns.wake(key);
         self.expect(key);
         self.collect_finished(key);
@@ -236,8 +239,7 @@ impl Machine {
         loop {
             let Some(peer) = self.peers.get_mut(key) else { return };
             let Some((mut transfer, is_whole, frame)) = peer.transfers.take_finished() else { return };
-            let names = |link: &Link| (self.rails[link.rail()].name(), link.id().0);
-            transfer.name_shares(peer.links.iter().map(names));
+            transfer.number_shares(peer.links.iter().map(|link| link.id().0));
             let (grant, is_kept) = (transfer.grant(), transfer.is_kept());
             self.report(transfer.finish(is_whole, now));
             if let Some(frame) = frame {

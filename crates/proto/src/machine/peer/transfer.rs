@@ -24,16 +24,16 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    /// Begins a transfer over so many links. `submit` hands its pages to the outbox, and returns
+    /// Begins a transfer over links of these rails. `submit` hands its pages to the outbox, and returns
     /// the id.
     pub(crate) fn begin(
         new: NewTransfer,
-        links: usize,
+        rails: impl Iterator<Item = Arc<str>>,
         now: u64,
         submit: impl FnOnce(Plan, Option<CounterId>) -> TransferId,
     ) -> Self {
         let NewTransfer { op, direction, plan, grant, base, counter, .. } = new;
-        let stats = TransferStats::begin(plan.pages() as u64, links, now);
+        let stats = TransferStats::begin(plan.pages() as u64, rails, now);
         let id = submit(plan, counter);
         Self { id, op, direction, grant, base, counter, fault: None, is_kept: false, stats }
     }
@@ -103,11 +103,10 @@ impl Transfer {
         share.immediates -= u64::from(posted.immediate().is_some());
     }
 
-    /// Sets the names of rails and links in the statistics, by link.
-    pub(crate) fn name_shares<'a>(&mut self, names: impl Iterator<Item = (&'a Arc<str>, u64)>) {
-        for ((rail, link), share) in names.zip(&mut self.stats.links) {
-            share.rail = Arc::clone(rail);
-            share.link = link;
+    /// Sets the numbers of links in the statistics, by link.
+    pub(crate) fn number_shares(&mut self, numbers: impl Iterator<Item = u64>) {
+        for (number, share) in numbers.zip(&mut self.stats.links) {
+            share.link = number;
         }
     }
 

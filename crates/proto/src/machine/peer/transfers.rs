@@ -1,5 +1,7 @@
 //! The transfers with one peer, and the outbox with their pages.
 
+use std::sync::Arc;
+
 use super::transfer::Transfer;
 use crate::counter::{CounterId, LinkId};
 use crate::machine::{NewTransfer, OpId, TransferFault};
@@ -37,10 +39,16 @@ impl Transfers {
         Self { outbox, transfers: Sequence::new(), unanswered_since: None }
     }
 
-    /// Begins a transfer that was checked, over links of this scope.
-    pub(crate) fn submit(&mut self, new: NewTransfer, scope: Scope, links: usize, now: u64) -> TransferId {
+    /// Begins a transfer that was checked, over links of this scope. `rails` are those of all links.
+    pub(crate) fn submit(
+        &mut self,
+        new: NewTransfer,
+        scope: Scope,
+        rails: impl Iterator<Item = Arc<str>>,
+        now: u64,
+    ) -> TransferId {
         let submit = |plan, counter| self.outbox.submit(plan, counter, scope);
-        let transfer = Transfer::begin(new, links, now, submit);
+        let transfer = Transfer::begin(new, rails, now, submit);
         let id = transfer.id();
         self.transfers.put(id.index(), transfer);
         id
@@ -228,7 +236,7 @@ mod tests {
             len,
             counter: Some(CounterId::from_raw(COUNTER)),
         };
-        transfers.submit(new, Scope::Network, 1, 0)
+        transfers.submit(new, Scope::Network, ["rail".into()].into_iter(), 0)
     }
 
     fn end_of(
