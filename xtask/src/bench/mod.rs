@@ -46,6 +46,11 @@ struct CommonArgs {
     #[arg(long, value_enum, default_value = "debian12")]
     userland: Userland,
 
+    /// The provider of libfabric. For `shm`, the engine uses its own rail, and the program in C
+    /// libfabric's.
+    #[arg(long, value_name = "NAME", default_value = "tcp", value_parser = ["tcp", SHM])]
+    provider: String,
+
     /// The number of rounds that have to count. A busy machine needs more rounds, at most three
     /// times as many.
     #[arg(long, value_name = "N", default_value_t = 25)]
@@ -72,8 +77,8 @@ pub(crate) struct PingArgs {
     common: CommonArgs,
 }
 
-/// The libfabric provider that both programs use.
-const PROVIDER: &str = "tcp";
+/// The provider for which the engine uses its own rail.
+const SHM: &str = "shm";
 
 /// The work of one run. It takes about half a second; for a shorter run, the kernel's processor
 /// times are too coarse.
@@ -118,10 +123,10 @@ fn paged(args: &PagedArgs) -> Result<Vec<Row>> {
             [pages.bytes, pages.window.into(), pages.rounds.into(), args.each.into()]
                 .map(|it| it.to_string());
         let common = ["--page", &page, "--window", &window, "--rounds", &rounds];
-        let goal = (args.each == 1).then(|| goal_of_pages(pages.bytes));
+        let goal = (args.each == 1).then(|| goal_of_pages(&args.common.provider, pages.bytes));
         rows.push(programs.compare(
             &args.common,
-            format!("write {PROVIDER} {}", pages.label),
+            format!("write {} {}", args.common.provider, pages.label),
             &[&["write"], &common[..], &["--each", &each]].concat(),
             Measure::GB_PER_S,
             goal,
@@ -132,8 +137,12 @@ fn paged(args: &PagedArgs) -> Result<Vec<Row>> {
 
 /// Returns the goal for pages of this size. With small pages, several pages in one operation save
 /// more than the engine costs.
-fn goal_of_pages(page: u64) -> Goal {
-    Goal::AtLeast(if page == 4096 { 1.8 } else { 0.9 })
+fn goal_of_pages(provider: &str, page: u64) -> Goal {
+    Goal::AtLeast(match (provider, page) {
+        (SHM, _) => 1.0,
+        (_, 4096) => 1.8,
+        _ => 0.9,
+    })
 }
 
 fn ping(args: &PingArgs) -> Result<Vec<Row>> {
@@ -143,10 +152,10 @@ fn ping(args: &PingArgs) -> Result<Vec<Row>> {
     for by in ["write", "message"] {
         rows.push(programs.compare(
             &args.common,
-            format!("ping {PROVIDER} by {by}"),
+            format!("ping {} by {by}", args.common.provider),
             &["ping", "--by", by, "--count", PINGS],
             Measure::HALF_RTT_US,
-            Some(Goal::AtMost(1.3)),
+            (args.common.provider != SHM).then_some(Goal::AtMost(1.3)),
         )?);
     }
     Ok(rows)
@@ -180,7 +189,7 @@ impl Programs {
         measure: Measure,
         goal: Option<Goal>,
     ) -> Result<Row> {
-        let words = [words, &["--provider", PROVIDER]].concat();
+        let words = [words, &["--provider", &args.provider]].concat();
         let contest =
             Contest { cell: &self.cell, programs: [&self.bare, &self.engine], words: &words, measure };
         let row = Row::new(label, contest.hold(args.rounds)?, goal);
