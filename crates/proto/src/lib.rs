@@ -24,6 +24,7 @@
 //! | [`wire`] | frames of the control connection |
 #![forbid(unsafe_code)]
 
+pub mod ascending;
 pub mod counter;
 pub mod credit;
 pub mod error;

@@ -15,12 +15,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::ascending::Ascending;
 use crate::counter::{CounterId, IMMEDIATE_PAGES_MAX, Immediate, LinkId, Reported};
 use crate::credit::Credits;
 use crate::plan::{Limits, Operation, Plan};
 use crate::rail::Scope;
 use crate::route::Links;
-use crate::sequence::{Ascending, Sequence};
+use crate::sequence::Sequence;
 use crate::wire::Frame;
 
 /// The maximum length of an operation that joins adjacent pages, in bytes. Longer operations would

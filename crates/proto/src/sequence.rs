@@ -51,13 +51,13 @@ impl<T> Sequence<T> {
     /// As [`get`](Self::get), mutably.
     #[inline]
     pub fn get_mut(&mut self, number: u64) -> Option<&mut T> {
-        self.things.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)?.as_mut()
+        self.place(number)?.as_mut()
     }
 
     /// Removes and returns the thing with this number.
     pub fn take(&mut self, number: u64) -> Option<T> {
         let thing = self.place(number)?.take()?;
-        self.closed_up();
+        self.trim();
         Some(thing)
     }
 
@@ -65,16 +65,17 @@ impl<T> Sequence<T> {
     pub fn remove(&mut self, number: u64) {
         if let Some(place) = self.place(number).filter(|place| place.is_some()) {
             *place = None;
-            self.closed_up();
+            self.trim();
         }
     }
 
+    #[inline]
     fn place(&mut self, number: u64) -> Option<&mut Option<T>> {
         self.things.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 
     /// Frees the places before the oldest thing, after one was removed.
-    fn closed_up(&mut self) {
+    fn trim(&mut self) {
         self.count -= 1;
         // Memory follows the oldest number that is left.
         while matches!(self.things.front(), Some(None)) {
@@ -125,65 +126,6 @@ impl<T> Sequence<T> {
 impl<T> Default for Sequence<T> {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-/// A set of numbers that are mostly added above the others and mostly removed from the front. Then
-/// each costs O(1); elsewhere a search and a move.
-///
-/// ```
-/// use farreach_proto::sequence::Ascending;
-///
-/// let mut numbers = Ascending::default();
-/// [3, 9, 5, 9].into_iter().for_each(|number| numbers.insert(number));
-/// assert_eq!(numbers.first_from(4), Some(5));
-/// numbers.remove(5);
-/// assert_eq!(numbers.first_from(4), Some(9));
-/// ```
-#[derive(Debug, Default)]
-pub struct Ascending(VecDeque<u64>);
-
-impl Ascending {
-    /// Adds a number, unless it is there.
-    #[inline]
-    pub fn insert(&mut self, number: u64) {
-        if self.0.back().is_none_or(|last| *last < number) {
-            self.0.push_back(number);
-        } else if let Err(place) = self.0.binary_search(&number) {
-            self.0.insert(place, number);
-        }
-    }
-
-    /// Removes a number, if it is there.
-    #[inline]
-    pub fn remove(&mut self, number: u64) {
-        if self.0.front() == Some(&number) {
-            self.0.pop_front();
-        } else if let Ok(place) = self.0.binary_search(&number) {
-            self.0.remove(place);
-        }
-    }
-
-    /// Returns the lowest number that is not below `from`.
-    #[inline]
-    pub fn first_from(&self, from: u64) -> Option<u64> {
-        match self.0.front() {
-            Some(first) if *first < from => {
-                self.0.get(self.0.partition_point(|number| *number < from)).copied()
-            }
-            first => first.copied(),
-        }
-    }
-
-    /// Returns `true` if it has no number.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Returns the bytes of memory that it holds.
-    pub fn memory(&self) -> usize {
-        self.0.capacity() * size_of::<u64>()
     }
 }
 
