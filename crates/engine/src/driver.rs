@@ -12,10 +12,13 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use farreach_dylib::{Attached, InCall};
+use farreach_memory::Buffer;
 use farreach_proto::error::{AtomicError, SendError};
 use farreach_proto::machine::{
-    Event, IdMap, Machine, NewAtomic, NewTransfer, OpId, Output, PeerChange, PeerKey, TransferFault,
+    Event, IdMap, Machine, NewAtomic, NewTransfer, OpId, Output, PeerChange, PeerKey, ShortTransfer,
+    TransferFault,
 };
+use farreach_proto::stats::TransferStats;
 use farreach_proto::wire::Frame;
 use farreach_rail::{Carrier, Held, TransferAnswer};
 
@@ -56,6 +59,12 @@ const POLLED_NAP: Duration = Duration::from_micros(20);
 /// otherwise two sides that wait for each other's answers would both keep sleeping that long. It is
 /// also longer than the time between two messages of a peer that has operations in flight.
 const LATELY: Duration = Duration::from_millis(25);
+
+/// Transfers that are performed one after the other between two steps.
+const PERFORMED_MAX: u32 = 16;
+
+/// The time in nanoseconds for which transfers are performed between two steps.
+const PERFORM_FOR: u64 = 50_000;
 
 /// A call with the driver and the current time in nanoseconds.
 pub(crate) type Call = Box<dyn FnOnce(&mut Driver, u64) + Send>;
@@ -185,6 +194,10 @@ pub(crate) struct Driver {
     /// even if no event results.
     was_woken_by_rail: bool,
     events: Vec<ControlEvent>,
+    /// The time of the last step, in nanoseconds since `start`, and the number of transfers performed
+    /// since then.
+    stepped_at: u64,
+    performed: u32,
 }
 
 impl Driver {
@@ -215,6 +228,8 @@ impl Driver {
             watched_resets: 0,
             was_woken_by_rail: false,
             events: Vec::new(),
+            stepped_at: 0,
+            performed: 0,
         })
     }
 
@@ -279,7 +294,23 @@ impl Driver {
     }
 
     fn now(&self) -> u64 {
-        self.start.elapsed().as_nanos() as u64
+        since(self.start)
+    }
+
+    /// Performs a transfer of one page at once, if its rail can and nothing is queued before it.
+    pub(crate) fn perform(&mut self, new: &ShortTransfer, buffer: &mut Buffer) -> Option<TransferStats> {
+        let (start, mut now) = (self.start, 0);
+        let clock = || {
+            now = since(start);
+            now
+        };
+        let stats = self.carrier.perform(&mut self.machine, new, buffer, clock)?;
+        self.performed += 1;
+        // Everything else has its turn as well.
+        if self.performed >= PERFORMED_MAX || now >= self.stepped_at + PERFORM_FOR {
+            self.step();
+        }
+        Some(stats)
     }
 
     /// Tells the machine how long the creation of an end of a link has taken.
@@ -427,6 +458,12 @@ impl Driver {
     }
 }
 
+/// Returns the nanoseconds since `start`.
+#[inline]
+fn since(start: Instant) -> u64 {
+    start.elapsed().as_nanos() as u64
+}
+
 /// Returns the interval at which sockets are polled. `took`: how long the last poll has taken.
 /// `is_busy`: something has happened in this step. `is_busy_lately`: cards were busy within
 /// [`BUSY_FOR`].
@@ -511,6 +548,7 @@ impl Drive for Driver {
 
     fn step(&mut self) -> bool {
         let now = self.now();
+        (self.stepped_at, self.performed) = (now, 0);
         let is_due = |at: Option<u64>, every: Duration| {
             at.is_none_or(|at| now.saturating_sub(at) >= every.as_nanos() as u64)
         };

@@ -109,7 +109,8 @@ impl Engine {
         if settings.isolate_peers {
             shared_keys(&rails).for_each(|warning| warnings.add(warning));
         }
-        let progress = Running::new(progress, calls, warnings);
+        let performs_max = rails.iter().map(|rail| rail.performs_max).max().unwrap_or(0);
+        let progress = Running::new(progress, calls, warnings, performs_max);
         let engine = Self(Arc::new(Inner { progress, backlog, rails, settings }));
         for address in listen {
             engine.listen(address)?;

@@ -1,7 +1,9 @@
 //! Page maps: the pages of one memory, and their places in another.
 
 pub use farreach_proto::indices::Indices;
+use farreach_proto::machine::Direction;
 pub use farreach_proto::plan::Pages;
+use farreach_proto::plan::{Extent, Plan, PlanError};
 
 /// The pages of a transfer, on both sides: page `n` of the transfer is page `source.indices[n]` of
 /// the source and `destination.indices[n]` of the destination.
@@ -39,6 +41,40 @@ impl PageMap {
         self.from(0..count).to(0..count)
     }
 
+    /// Plans a transfer between memory of this side and of a peer, of these lengths.
+    pub(crate) fn plan(
+        &self,
+        direction: Direction,
+        own_len: u64,
+        remote_len: u64,
+    ) -> Result<Plan, PlanError> {
+        let (source, destination) = (self.source.clone(), self.destination.clone());
+        match direction {
+            Direction::Write => Plan::new(self.page_len, (source, own_len), (destination, remote_len)),
+            Direction::Read => Plan::reading(self.page_len, (source, remote_len), (destination, own_len)),
+        }
+    }
+
+    /// Returns the page of this side and that of the peer, if there is one only and a transfer of it
+    /// can be [planned](Self::plan).
+    pub(crate) fn only_page(
+        &self,
+        direction: Direction,
+        own_len: u64,
+        remote_len: u64,
+    ) -> Option<(Extent, Extent)> {
+        let (own, remote) = match direction {
+            Direction::Write => (&self.source, &self.destination),
+            Direction::Read => (&self.destination, &self.source),
+        };
+        let within = |pages: &Pages, memory_len| {
+            let page = Extent { offset: pages.start(0)?, len: self.page_len };
+            let end = page.offset.checked_add(page.len)?;
+            (pages.indices.len() == 1 && page.len > 0 && end <= memory_len).then_some(page)
+        };
+        Some((within(own, own_len)?, within(remote, remote_len)?))
+    }
+
     /// Sets the pages of the source, by their numbers.
     pub fn from(mut self, pages: impl IntoIterator<Item = u32>) -> Self {
         self.source.indices = pages.into_iter().collect();
@@ -49,5 +85,59 @@ impl PageMap {
     pub fn to(mut self, places: impl IntoIterator<Item = u32>) -> Self {
         self.destination.indices = places.into_iter().collect();
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All maps of up to two pages with numbers at the edges.
+    fn maps() -> impl Iterator<Item = PageMap> {
+        let numbers = [0, 1, 7, 64, u64::MAX - 8, u64::MAX];
+        let pages = move || {
+            let lists: [&[u32]; 4] = [&[], &[0], &[u32::MAX], &[0, 1]];
+            lists.into_iter().flat_map(move |indices| {
+                numbers.into_iter().flat_map(move |stride| {
+                    [0, 8, u64::MAX].map(|offset| Pages {
+                        indices: indices.iter().copied().collect(),
+                        stride,
+                        offset,
+                    })
+                })
+            })
+        };
+        let lens = [0, 1, 8, 64, u64::MAX];
+        lens.into_iter().flat_map(move |page_len| {
+            pages().flat_map(move |source| {
+                pages().map(move |destination| PageMap { page_len, source: source.clone(), destination })
+            })
+        })
+    }
+
+    #[test]
+    fn an_only_page_can_be_planned_and_is_the_planned_one() {
+        let limits = farreach_proto::plan::Limits {
+            bytes: u64::MAX,
+            pieces: 1,
+            targets: 1,
+            pages: 1,
+            is_ordered: true,
+        };
+        let mut found = 0;
+        for map in maps() {
+            for direction in [Direction::Write, Direction::Read] {
+                let lens = [(16, 72), (8, 8), (u64::MAX, 16)];
+                for (own_len, remote_len) in lens {
+                    let Some((own, remote)) = map.only_page(direction, own_len, remote_len) else { continue };
+                    found += 1;
+                    let mut plan = map.plan(direction, own_len, remote_len).expect("it can be planned");
+                    let mut operation = farreach_proto::plan::Operation::default();
+                    assert!(plan.pages() == 1 && plan.next(&limits, &mut operation), "{map:?}");
+                    assert_eq!((&operation.pieces[..], &operation.targets[..]), (&[own][..], &[remote][..]));
+                }
+            }
+        }
+        assert!(found > 100, "{found}");
     }
 }

@@ -9,9 +9,8 @@ use std::time::Duration;
 use farreach_memory::Exposed;
 use farreach_proto::counter::CounterId;
 use farreach_proto::error::{AtomicError, SendError};
-use farreach_proto::machine::{AtomicOperation, Direction, NewAtomic, NewTransfer, PeerKey};
-use farreach_proto::plan::{Plan, PlanError};
-use farreach_rail::{GrantMade, Held};
+use farreach_proto::machine::{AtomicOperation, Direction, NewAtomic, NewTransfer, PeerKey, ShortTransfer};
+use farreach_rail::GrantMade;
 
 use crate::delivery::{Waiter, next_op};
 use crate::driver::{Command, Driver};
@@ -20,11 +19,11 @@ use crate::hung_call::Timeout;
 use crate::pending::{Answer, Making, Pending};
 use crate::progress::{Awaited, Listener, oneshot};
 use crate::running::Running;
-use crate::transfer::TransferInFlight;
+use crate::transfer::{TransferInFlight, held};
 use crate::watch::{PeerCell, Watcher};
 use crate::{
     Buffer, Counter, CounterToken, Error, Grant, GrantError, GrantToken, LostReason, PageMap, RailError,
-    RemoteSlice, Rights, Slice, Transfer, TransferError, TransferStats,
+    RemoteSlice, Rights, Slice, Transfer, TransferError, TransferStats, Transferred,
 };
 
 /// Another engine that this one is connected to. All clones refer to the same peer. Dropping the
@@ -222,74 +221,76 @@ impl Peer {
         destination: &RemoteSlice,
         counter: Option<&RemoteCounter>,
     ) -> Transfer {
-        let held = match source.into() {
-            Buffer::Shared(shared) => Held::Shared(shared),
-            Buffer::Slice(slice) => Held::Lent(slice.lend()),
-            Buffer::Lent(lent) => Held::Lent(lent),
-        };
-        let own_len = held.len();
-        let plan = Plan::new(
-            map.page_len,
-            (map.source.clone(), own_len),
-            (map.destination.clone(), destination.len),
-        );
-        self.move_pages(Direction::Write, held, plan, destination, counter)
+        self.move_pages(Direction::Write, source.into(), map, destination, counter)
     }
 
     /// Reads pages of memory of the peer into `into`, as the map says.
     pub fn read_pages(&self, source: &RemoteSlice, map: &PageMap, into: Slice) -> Transfer {
-        let held = Held::Lent(into.lend());
-        let own_len = held.len();
-        let plan =
-            Plan::reading(map.page_len, (map.source.clone(), source.len), (map.destination.clone(), own_len));
-        self.move_pages(Direction::Read, held, plan, source, None)
+        self.move_pages(Direction::Read, into.into(), map, source, None)
     }
 
     fn move_pages(
         &self,
         direction: Direction,
-        held: Held,
-        plan: Result<Plan, PlanError>,
+        buffer: Buffer,
+        map: &PageMap,
         remote: &RemoteSlice,
         counter: Option<&RemoteCounter>,
     ) -> Transfer {
-        let (sender, receiver) = oneshot::channel();
-        let op = next_op();
-        let is_foreign =
-            remote.peer.0 != self.0.key || counter.is_some_and(|counter| counter.peer.0 != self.0.key);
-        let plan = match plan {
-            Ok(plan) if !is_foreign => plan,
-            other => {
-                let error = other.err().map_or_else(|| Error::not_granted("memory"), Error::of_pages);
-                let buffer = crate::transfer::given_back(held);
-                let refused = TransferError { error, buffer, stats: TransferStats::default() };
-                return self.pending(TransferInFlight {
-                    receiver,
-                    peer: self.0.key,
-                    cell: self.own_cell(),
-                    op,
-                    refused: Some(Box::new(refused)),
-                });
+        let key = self.0.key;
+        if remote.peer.0 != key || counter.is_some_and(|counter| counter.peer.0 != key) {
+            return self.refused(Error::not_granted("memory"), buffer);
+        }
+        let (own_len, counter) = (buffer.len() as u64, counter.map(|counter| counter.token.id()));
+        if let Some((own, theirs)) = map.only_page(direction, own_len, remote.len)
+            && own.len <= self.0.progress.performs_max()
+        {
+            let RemoteSlice { grant, offset: base, len, .. } = *remote;
+            let short =
+                ShortTransfer { peer: key, direction, own, remote: theirs, grant, base, len, counter };
+            return self.move_page(&short, buffer, map);
+        }
+        match map.plan(direction, own_len, remote.len) {
+            Ok(plan) => {
+                let RemoteSlice { grant, offset: base, len, .. } = *remote;
+                let new =
+                    NewTransfer { op: next_op(), peer: key, direction, plan, grant, base, len, counter };
+                let (sender, receiver) = oneshot::channel();
+                let op = new.op;
+                self.0.progress.submit(Command::Submit(new, held(buffer), sender));
+                self.pending(TransferInFlight { receiver, peer: key, cell: self.own_cell(), op })
             }
+            Err(error) => self.refused(Error::of_pages(error), buffer),
+        }
+    }
+
+    /// Moves a page at once, if its rail can do that, or as any other transfer.
+    fn move_page(&self, short: &ShortTransfer, buffer: Buffer, map: &PageMap) -> Transfer {
+        let (op, mut receiver) = (next_op(), None);
+        let command = |buffer: Buffer| {
+            let ShortTransfer { peer, direction, grant, base, len, counter, .. } = *short;
+            let plan = map.plan(direction, buffer.len() as u64, len).expect("its only page was checked");
+            let new = NewTransfer { op, peer, direction, plan, grant, base, len, counter };
+            let (sender, answer) = oneshot::channel();
+            receiver = Some(answer);
+            Command::Submit(new, held(buffer), sender)
         };
-        let new = NewTransfer {
-            op,
-            peer: self.0.key,
-            direction,
-            plan,
-            grant: remote.grant,
-            base: remote.offset,
-            len: remote.len,
-            counter: counter.map(|counter| counter.token.id()),
-        };
-        self.0.progress.submit(Command::Submit(new, held, sender));
-        self.pending(TransferInFlight {
-            receiver,
-            peer: self.0.key,
-            cell: self.own_cell(),
-            op,
-            refused: None,
-        })
+        let perform = |driver: &mut Driver, buffer: &mut Buffer| driver.perform(short, buffer);
+        let performed = self.0.progress.perform_or_submit(buffer, perform, command);
+        match (performed, receiver) {
+            (Some((buffer, stats)), _) => {
+                Pending::finished(&self.0.progress, Ok(Transferred { buffer, stats }))
+            }
+            (None, Some(receiver)) => {
+                self.pending(TransferInFlight { receiver, peer: self.0.key, cell: self.own_cell(), op })
+            }
+            (None, None) => unreachable!("a transfer is performed or submitted"),
+        }
+    }
+
+    fn refused(&self, error: Error, buffer: Buffer) -> Transfer {
+        let refused = TransferError { error, buffer: Some(buffer), stats: TransferStats::default() };
+        Pending::finished(&self.0.progress, Err(refused))
     }
 
     /// Sends a message. Messages arrive in order, each once. The result is available when the

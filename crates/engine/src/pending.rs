@@ -146,6 +146,29 @@ impl<M: Send + 'static, F> Drop for Making<M, F> {
     }
 }
 
+/// A result that was available when its operation was started.
+struct Finished<R>(Option<R>);
+
+impl<R: Send + Sync> Answer<R> for Finished<R> {
+    fn is_ready(&self) -> bool {
+        true
+    }
+
+    fn listen(&self, _: &Listener) {}
+
+    fn take(&mut self) -> Option<R> {
+        Some(self.0.take().expect("the result was taken before"))
+    }
+
+    fn timed_out(&mut self, _: &Timeout) -> R {
+        unreachable!("nothing waits for a result that is available")
+    }
+
+    fn ended(&mut self) -> R {
+        unreachable!("nothing waits for a result that is available")
+    }
+}
+
 struct Wait<'a, R>(&'a dyn Answer<R>);
 
 impl<R> Awaited for Wait<'_, R> {
@@ -161,6 +184,15 @@ impl<R> Awaited for Wait<'_, R> {
 impl<T, E> Pending<T, E> {
     pub(crate) fn new(progress: &Arc<Running>, answer: impl Answer<Result<T, E>> + 'static) -> Self {
         Self { progress: Arc::clone(progress), answer: Box::new(answer), wait: None }
+    }
+
+    /// Returns an operation whose result is available.
+    pub(crate) fn finished(progress: &Arc<Running>, result: Result<T, E>) -> Self
+    where
+        T: Send + Sync + 'static,
+        E: Send + Sync + 'static,
+    {
+        Self::new(progress, Finished(Some(result)))
     }
 
     /// Takes the result if it is available. Otherwise begins a wait.

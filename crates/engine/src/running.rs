@@ -17,6 +17,7 @@ pub(crate) struct Running {
     progress: Option<Arc<LeaderFollowers<Driver>>>,
     calls: LibraryCalls,
     warnings: Warnings,
+    performs_max: u64,
 }
 
 impl Running {
@@ -24,8 +25,15 @@ impl Running {
         progress: Arc<LeaderFollowers<Driver>>,
         calls: LibraryCalls,
         warnings: Warnings,
+        performs_max: u64,
     ) -> Arc<Self> {
-        Arc::new(Self { progress: Some(progress), calls, warnings })
+        Arc::new(Self { progress: Some(progress), calls, warnings, performs_max })
+    }
+
+    /// Returns the maximum length of a page that a rail performs at once.
+    #[inline]
+    pub(crate) fn performs_max(&self) -> u64 {
+        self.performs_max
     }
 
     /// Lets the leader execute a call in its next step.

@@ -42,13 +42,11 @@ pub(crate) struct TransferInFlight {
     pub(crate) peer: PeerKey,
     pub(crate) cell: Arc<PeerCell>,
     pub(crate) op: OpId,
-    /// The error of a transfer that was refused before it was submitted.
-    pub(crate) refused: Option<Box<TransferError>>,
 }
 
 impl Answer<Result<Transferred, TransferError>> for TransferInFlight {
     fn is_ready(&self) -> bool {
-        self.refused.is_some() || self.receiver.is_ready()
+        self.receiver.is_ready()
     }
 
     fn listen(&self, listener: &Listener) {
@@ -56,9 +54,6 @@ impl Answer<Result<Transferred, TransferError>> for TransferInFlight {
     }
 
     fn take(&mut self) -> Option<Result<Transferred, TransferError>> {
-        if let Some(refused) = self.refused.take() {
-            return Some(Err(*refused));
-        }
         match self.receiver.take()? {
             Ok(answer) => Some(self.result(answer)),
             Err(_) => Some(self.ended()),
@@ -105,6 +100,15 @@ impl Transfer {
         if let Some((peer, op)) = self.operation() {
             self.running().submit(Command::Abort(peer, op));
         }
+    }
+}
+
+/// Hands memory over for a transfer in flight.
+pub(crate) fn held(buffer: Buffer) -> Held {
+    match buffer {
+        Buffer::Shared(shared) => Held::Shared(shared),
+        Buffer::Slice(slice) => Held::Lent(slice.lend()),
+        Buffer::Lent(lent) => Held::Lent(lent),
     }
 }
 

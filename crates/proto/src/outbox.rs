@@ -310,8 +310,9 @@ impl Outbox {
         self.windows[link].free() > 0 && self.links.is_alive(link)
     }
 
+    /// Returns the link of this scope that has room for an operation and would finish it first.
     #[inline]
-    fn pick(&self, bytes: u64, scope: Scope) -> Option<usize> {
+    pub fn pick(&self, bytes: u64, scope: Scope) -> Option<usize> {
         self.links.pick(bytes, |link| self.windows[link].free() > 0 && self.settings[link].scope == scope)
     }
 
@@ -353,6 +354,16 @@ impl Outbox {
         let of = self.transfers.get_mut(transfer.0)?;
         of.in_flight += 1;
         Some(Posted { link, transfer, operation, immediate, owed, pages })
+    }
+
+    /// Accounts an operation that was performed at once and was never in flight: its bytes have
+    /// arrived, and the receiver gets the immediate unless the link is lost.
+    pub fn performed(&mut self, link: usize, bytes: u64, immediate: Option<Immediate>) {
+        self.links.charge(link, bytes);
+        self.links.finish(link, bytes);
+        if let Some(immediate) = immediate {
+            self.reported.add(self.settings[link].id, immediate);
+        }
     }
 
     /// Takes back an operation that the card had no room for. It is not in flight, and is returned

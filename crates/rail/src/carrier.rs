@@ -11,10 +11,11 @@ use farreach_memory::{Buffer, Buffers, Exposed, Memory, Slice};
 use farreach_proto::inflight::SlotId;
 use farreach_proto::machine::{
     Content, Control, HEADER, IdMap, KeysEnded, Machine, OpId, PeerKey, Post, RailInfo, RemoteKeys,
-    TransferEnd,
+    ShortTransfer, TransferEnd,
 };
 use farreach_proto::plan::Extent;
 use farreach_proto::rights::Rights;
+use farreach_proto::stats::TransferStats;
 
 use crate::current_call::{CallStamps, CurrentCall, RailCall};
 use crate::message_pool::MessagePool;
@@ -328,6 +329,26 @@ impl Carrier {
                 })
             }
         }
+    }
+
+    /// Performs a transfer of one page at once, if its rail can and nothing is queued before it.
+    /// Returns its statistics, or `None` if it must be submitted. `clock` returns the time in
+    /// nanoseconds since the driver began.
+    pub fn perform(
+        &mut self,
+        machine: &mut Machine,
+        new: &ShortTransfer,
+        buffer: &mut Buffer,
+        mut clock: impl FnMut() -> u64,
+    ) -> Option<TransferStats> {
+        let now = clock();
+        let short = machine.short_request(new, now)?;
+        self.calls.set_time(now);
+        self.calls.begin(short.rail, RailCall::Post);
+        let rail = self.rails[short.rail].as_mut();
+        let is_done = rail.perform(short.link, short.request, buffer, new.own.offset as usize);
+        self.calls.end();
+        is_done.then(|| machine.handle_performed(new, &short, clock()))
     }
 
     /// Stores the memory of a transfer, before the machine gets the transfer.

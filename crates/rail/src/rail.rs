@@ -4,7 +4,7 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use farreach_memory::{Buffers, Exposed, Memory};
+use farreach_memory::{Buffer, Buffers, Exposed, Memory};
 use farreach_proto::machine::PeerKey;
 use farreach_proto::rights::Rights;
 
@@ -93,6 +93,24 @@ pub trait Rail: Send + fmt::Debug {
         request: WorkRequest<'_>,
         buffers: Buffers,
     ) -> Result<(), (Refusal, Buffers)>;
+
+    /// Performs a write or read of one remote segment within this call, with the bytes of the buffer
+    /// from `offset` on. Returns `true` if all of it is done: the bytes are in their place, and the
+    /// peer gets the immediate unless the link fails. No event follows.
+    ///
+    /// Returns `false` if the rail does not perform it now, for whatever reason. Then the peer gets no
+    /// immediate, although bytes may have been written, and the request can be posted. A rail performs no requests unless
+    /// [`Properties::performs_max`] says so.
+    fn perform(
+        &mut self,
+        link: LinkKey,
+        request: WorkRequest<'_>,
+        buffer: &mut Buffer,
+        offset: usize,
+    ) -> bool {
+        let _ = (link, request, buffer, offset);
+        false
+    }
 
     /// Reports events to `sink`, and lets the library make progress: at most some dozens of events
     /// at a time. Returns their number.

@@ -93,6 +93,13 @@ pub(crate) struct Cursor {
     in_buffer: usize,
 }
 
+impl Cursor {
+    /// Begins at this byte of the first buffer.
+    pub(crate) fn from_offset(in_buffer: usize) -> Self {
+        Self { in_buffer, ..Self::default() }
+    }
+}
+
 /// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -115,7 +122,7 @@ impl View<'_> {
         &self,
         direction: Direction,
         targets: &[Target],
-        buffers: &Buffers,
+        buffers: &[Buffer],
         cursor: &mut Cursor,
         budget: usize,
     ) -> Result<Step, OperationError> {
@@ -132,11 +139,10 @@ impl View<'_> {
         &self,
         direction: Direction,
         targets: &[Target],
-        buffers: &Buffers,
+        buffers: &[Buffer],
         cursor: &mut Cursor,
         mut budget: usize,
     ) -> Result<Step, OperationError> {
-        let buffers = buffers.as_slice();
         // In registers, and stored back at the end.
         let mut at = *cursor;
         // What is left of the current buffer. There may be none at all, for a target without bytes.
@@ -165,7 +171,7 @@ impl View<'_> {
             while remote_left > 0 {
                 if local_left == 0 {
                     at.buffer += 1;
-                    // The lengths are equal (`Link::post`), so a buffer is left.
+                    // There are as many bytes (`Link::post`, `Link::perform`), so a buffer is left.
                     (local, local_left) = rest(&buffers[at.buffer], 0);
                     continue;
                 }
@@ -177,9 +183,10 @@ impl View<'_> {
                     return Ok(Step::More);
                 }
                 // SAFETY: `address` has checked that all of the target is within the grant, and that
-                // many bytes of it are left. The operation owns its buffers, and that many bytes are
-                // left of this one. A read writes only to buffers that no one can refer to:
-                // `Link::post` has checked that they are writable. The keys are borrowed, so the
+                // many bytes of it are left. The operation owns its buffers, or has borrowed the only
+                // one exclusively (`Link::perform`), and that many bytes are left of this one. A read
+                // writes only to buffers that no one can refer to: `Link::post` and `Link::perform`
+                // have checked that they are writable. The keys are borrowed, so the
                 // mapping stays. Memory of the peer has no references in this process: it is either
                 // of another process, or exposed.
                 unsafe {
@@ -305,7 +312,7 @@ mod tests {
         let len = targets.iter().map(|target| target.len as usize).sum();
         let buffers = Memory::allocate(len).map_or(Buffers::None, Buffers::from);
         let view = View { keys, segment, peer: Side::Acceptor };
-        view.copy(Direction::Write, targets, &buffers, &mut Cursor::default(), STEP)
+        view.copy(Direction::Write, targets, buffers.as_slice(), &mut Cursor::default(), STEP)
     }
 
     #[test]
@@ -350,12 +357,13 @@ mod tests {
         let second = first.split_off(33);
         let buffers = Buffers::of_slices(vec![first, second]);
         let (mut cursor, mut steps) = (Cursor::default(), 1);
-        while view.copy(Direction::Write, &targets, &buffers, &mut cursor, 7).unwrap() == Step::More {
+        while view.copy(Direction::Write, &targets, buffers.as_slice(), &mut cursor, 7).unwrap() == Step::More
+        {
             steps += 1;
         }
         assert_eq!(steps, 101_usize.div_ceil(7));
         let back = Buffers::from(Memory::allocate(101).unwrap());
-        view.copy(Direction::Read, &targets, &back, &mut Cursor::default(), STEP).unwrap();
+        view.copy(Direction::Read, &targets, back.as_slice(), &mut Cursor::default(), STEP).unwrap();
         let back = back.into_slice().unwrap();
         assert!(back.iter().enumerate().all(|(index, byte)| *byte == index as u8));
     }

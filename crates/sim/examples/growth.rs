@@ -128,6 +128,7 @@ fn properties(window: u32) -> Properties {
         limits: Limits { bytes: 1 << 30, pieces: 4, targets: 1, pages: 1024, is_ordered: true },
         window,
         message_max: 8192,
+        performs_max: 0,
         has_atomics: true,
         writes_prove: Proof::Delivered,
         immediates_name_link: true,

@@ -153,6 +153,7 @@ impl SimCard {
             ..Self::plain(Properties {
                 scope: Scope::Host,
                 limits: limits(16, false),
+                performs_max: 256,
                 has_atomics: true,
                 immediates_name_link: true,
                 links_end_alone: true,
@@ -196,6 +197,7 @@ fn properties(name: &str) -> Properties {
         limits: limits(1, false),
         window: 64,
         message_max: 8192,
+        performs_max: 0,
         has_atomics: false,
         writes_prove: Proof::Delivered,
         immediates_name_link: false,

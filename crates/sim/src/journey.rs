@@ -36,7 +36,7 @@ impl World {
         }
         let range = operation.range(part);
         if operation.carries_bytes() {
-            memory::gather(&operation.buffers, range.start, &mut operation.wire[range]);
+            memory::gather(operation.buffers.as_slice(), range.start, &mut operation.wire[range]);
         }
         operation.departed += 1;
         let (serial, end) = (operation.serial, operation.end);
@@ -96,7 +96,12 @@ impl World {
         }
     }
 
-    fn land_write(&mut self, id: SlotId, part: u8) -> bool {
+    /// Returns `true` if a work request that is performed now reaches the peer.
+    pub(super) fn is_open(&mut self, id: SlotId) -> bool {
+        self.passage(id) == Passage::Open
+    }
+
+    pub(super) fn land_write(&mut self, id: SlotId, part: u8) -> bool {
         let operation = self.operation(id);
         let (range, peer) = (operation.range(part), operation.peer);
         // A queue pair does not check the key of a write without bytes; a library does.
@@ -115,15 +120,25 @@ impl World {
     }
 
     fn land_read(&mut self, id: SlotId, part: u8) -> bool {
-        let range = self.operation(id).range(part);
-        match self.reach(id, range.start, range.len()) {
-            Reach::Memory(exposed, offset) => exposed.read_at(offset, &mut self.operation(id).wire[range]),
-            // The value that it would have found is unknown.
-            Reach::Nowhere | Reach::Refused => return false,
+        if !self.read_part(id, part) {
+            return false;
         }
         let at_ns = self.after_step();
         self.schedule(at_ns, Action::Answer { operation: id, part });
         true
+    }
+
+    /// Reads bytes of the peer's memory.
+    pub(super) fn read_part(&mut self, id: SlotId, part: u8) -> bool {
+        let range = self.operation(id).range(part);
+        match self.reach(id, range.start, range.len()) {
+            Reach::Memory(exposed, offset) => {
+                exposed.read_at(offset, &mut self.operation(id).wire[range]);
+                true
+            }
+            // The value that it would have found is unknown.
+            Reach::Nowhere | Reach::Refused => false,
+        }
     }
 
     fn land_atomic(&mut self, id: SlotId) -> bool {
@@ -184,7 +199,7 @@ impl World {
             return;
         }
         let range = operation.range(part);
-        memory::scatter(&operation.buffers, range.start, &operation.wire[range]);
+        memory::scatter(operation.buffers.as_slice(), range.start, &operation.wire[range]);
         operation.answered += 1;
         let (serial, is_whole) = (operation.serial, operation.answered == operation.parts);
         self.note("answer", serial, part.into());

@@ -80,6 +80,7 @@ mod key;
 mod memory;
 mod network;
 mod operation;
+mod perform;
 mod poll;
 mod post;
 mod rail;

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::ptr::NonNull;
 
-use farreach_memory::{AttachError, Buffers, DomainId, Memory, Registration, Release};
+use farreach_memory::{AttachError, Buffer, DomainId, Memory, Registration, Release};
 
 /// The registration of a simulated card.
 struct Forgotten;
@@ -30,8 +30,8 @@ pub(super) fn register(memory: &Memory, domain: DomainId) -> Result<(), AttachEr
 
 /// Reads a part of a work request's bytes.
 #[expect(unsafe_code, reason = "the bytes of a lent slice can be reached in no other way")]
-pub(super) fn gather(buffers: &Buffers, mut offset: usize, mut into: &mut [u8]) {
-    for buffer in buffers.as_slice() {
+pub(super) fn gather(buffers: &[Buffer], mut offset: usize, mut into: &mut [u8]) {
+    for buffer in buffers {
         let len = buffer.len().saturating_sub(offset).min(into.len());
         let (part, rest) = into.split_at_mut(len);
         if len > 0 {
@@ -47,9 +47,12 @@ pub(super) fn gather(buffers: &Buffers, mut offset: usize, mut into: &mut [u8]) 
 
 /// Writes a part of the answer to a work request.
 #[expect(unsafe_code, reason = "the bytes of a lent slice can be reached in no other way")]
-pub(super) fn scatter(buffers: &Buffers, mut offset: usize, mut from: &[u8]) {
-    assert!(buffers.are_writable(), "work requests that write to shared buffers are refused");
-    for buffer in buffers.as_slice() {
+pub(super) fn scatter(buffers: &[Buffer], mut offset: usize, mut from: &[u8]) {
+    assert!(
+        buffers.iter().all(Buffer::is_writable),
+        "work requests that write to shared buffers are refused"
+    );
+    for buffer in buffers {
         let len = buffer.len().saturating_sub(offset).min(from.len());
         let (part, rest) = from.split_at(len);
         if len > 0 {
@@ -63,6 +66,8 @@ pub(super) fn scatter(buffers: &Buffers, mut offset: usize, mut from: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use farreach_memory::Buffers;
+
     use super::*;
 
     #[test]
@@ -78,12 +83,12 @@ mod tests {
         let buffers = Buffers::from(vec![one.into(), two.into(), lent.get(..).unwrap().into()]);
         for (offset, len) in [(0, 14), (3, 4), (5, 9), (13, 1), (4, 0)] {
             let mut bytes = vec![0; len];
-            gather(&buffers, offset, &mut bytes);
+            gather(buffers.as_slice(), offset, &mut bytes);
             assert_eq!(bytes, b"abcdefghijklmn"[offset..offset + len]);
         }
-        scatter(&buffers, 4, b"EFG");
+        scatter(buffers.as_slice(), 4, b"EFG");
         let mut bytes = [0; 14];
-        gather(&buffers, 0, &mut bytes);
+        gather(buffers.as_slice(), 0, &mut bytes);
         assert_eq!(&bytes, b"abcdEFGhijklmn");
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use farreach_memory::{Buffers, DomainId, Exposed, Memory};
+use farreach_memory::{Buffer, Buffers, DomainId, Exposed, Memory};
 use farreach_proto::rights::Rights;
 use farreach_rail::{Event, Key, KeyId, LinkKey, PeerKey, Properties, Rail, RailError, Refusal, WorkRequest};
 use serde::{Deserialize, Serialize};
@@ -240,6 +240,16 @@ impl Rail for SimRail {
         buffers: Buffers,
     ) -> Result<(), (Refusal, Buffers)> {
         self.network.lock().post(self.card(), self.domain, link, tag, request, buffers)
+    }
+
+    fn perform(
+        &mut self,
+        link: LinkKey,
+        request: WorkRequest<'_>,
+        buffer: &mut Buffer,
+        offset: usize,
+    ) -> bool {
+        self.network.lock().perform(self.card(), link, request, buffer, offset)
     }
 
     fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> Result<usize, RailError> {

@@ -99,6 +99,7 @@ fn properties(rail: usize, bits: u8) -> Properties {
         },
         window: if is_set(4) { 9 } else { 64 },
         message_max: 256,
+        performs_max: 0,
         has_atomics: true,
         writes_prove: if is_set(3) { Proof::Sent } else { Proof::Delivered },
         immediates_name_link: is_set(2),

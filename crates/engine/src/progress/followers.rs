@@ -25,8 +25,9 @@ pub(super) struct Followers<M: Drive> {
     /// being woken.
     parked: VecDeque<(PlaceId, Arc<Parker>)>,
     next_place: u64,
-    /// Raised when a waiter becomes the leader, and when one steps down for which the worker has
-    /// rested. The worker compares it to learn whether waiters lead.
+    /// Raised when a caller becomes the leader to wait or to perform an operation, and when a waiter
+    /// steps down for which the worker has rested. The worker compares it to learn whether callers
+    /// lead.
     terms: u64,
     worker: Worker,
     has_panicked: bool,
@@ -126,6 +127,15 @@ impl<M: Drive> Followers<M> {
         }
         self.commands.extend(command.take());
         SubmitAction::Queued { must_wake: self.must_wake() }
+    }
+
+    /// Makes the caller the leader for a moment, if no thread leads.
+    pub(super) fn lead_briefly(&mut self) -> Option<Box<Leader<M>>> {
+        let leader = self.take(LeaderKind::Brief)?;
+        // A caller whose operations are all performed never waits. The worker stays away from it as
+        // from one that does.
+        self.terms += 1;
+        Some(leader)
     }
 
     /// Makes a waiter the leader, or assigns it a place among the parked.

@@ -21,21 +21,21 @@ pub(super) enum Led {
 impl<M: Drive> LeaderFollowers<M> {
     /// Applies the queued commands and `command`, makes one step, and steps down. Repeats this
     /// while commands were queued in the meantime and no other thread can lead.
-    pub(super) fn lead_once(&self, mut leader: Box<Leader<M>>, command: &mut Option<M::Command>) {
+    pub(super) fn lead_once(&self, leader: Box<Leader<M>>, command: &mut Option<M::Command>) {
+        self.lead_briefly(leader, |leader| leader.step(command.take()));
+    }
+
+    /// Runs `drive` as the leader, and steps down. Steps while commands were queued in the meantime
+    /// and no other thread can lead.
+    pub(super) fn lead_briefly(&self, leader: Box<Leader<M>>, drive: impl FnOnce(&mut Leader<M>)) {
+        let mut leader = self.lead(leader, drive);
         let mut wakers = Vec::new();
         loop {
-            leader = self.lead(leader, |leader| {
-                leader.commands.drain(..).for_each(|command| leader.machine.apply(command));
-                if let Some(command) = command.take() {
-                    leader.machine.apply(command);
-                }
-                leader.machine.step();
-            });
             wakers.append(leader.machine.wakers());
             // The lock is released before the next action.
             let next = self.followers().step_down(leader);
             match next {
-                Handover::Lead(again) => leader = again,
+                Handover::Lead(again) => leader = self.lead(again, |leader| leader.step(None)),
                 next => {
                     self.hand_over(next);
                     return wake_all(wakers);

@@ -9,3 +9,14 @@ pub(super) struct Leader<M: Drive> {
     pub(super) machine: M,
     pub(super) commands: Vec<M::Command>,
 }
+
+impl<M: Drive> Leader<M> {
+    /// Applies the queued commands and `command`, and makes one step.
+    pub(super) fn step(&mut self, command: Option<M::Command>) {
+        self.commands.drain(..).for_each(|command| self.machine.apply(command));
+        if let Some(command) = command {
+            self.machine.apply(command);
+        }
+        self.machine.step();
+    }
+}

@@ -159,6 +159,33 @@ impl<M: Drive> LeaderFollowers<M> {
         }
     }
 
+    /// Lets `perform` do the work of a command at once, on this thread, if no other thread leads and
+    /// nothing is queued. Returns what it was given and its result. If it cannot, `command` makes the
+    /// command from what it was given, which is [submitted](Self::submit).
+    pub(crate) fn perform_or_submit<S, R>(
+        &self,
+        given: S,
+        perform: impl FnOnce(&mut M, &mut S) -> Option<R>,
+        command: impl FnOnce(S) -> M::Command,
+    ) -> Option<(S, R)> {
+        let leader = self.followers().lead_briefly();
+        let Some(leader) = leader else {
+            self.submit(command(given));
+            return None;
+        };
+        let mut result = None;
+        self.lead_briefly(leader, |leader| {
+            let mut given = given;
+            let performed =
+                if leader.commands.is_empty() { perform(&mut leader.machine, &mut given) } else { None };
+            match performed {
+                Some(performed) => result = Some((given, performed)),
+                None => leader.step(Some(command(given))),
+            }
+        });
+        result
+    }
+
     /// Waits for `awaited`, and leads if no other waiter does. Returns `false` if the deadline
     /// passed first.
     ///

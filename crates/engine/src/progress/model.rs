@@ -211,6 +211,20 @@ fn a_command_is_applied_though_nobody_waits() {
     });
 }
 
+/// One thread does its work at once, or queues it for the other one, which steps down meanwhile.
+#[test]
+fn work_is_performed_or_submitted_though_nobody_waits() {
+    check(5, || {
+        let engine = Engine::new();
+        let other = spawn(&engine, |engine| engine.submit(Command::Answer));
+        let (sender, oneshot) = oneshot::channel();
+        let perform = |machine: &mut Machine, _: &mut _| Some(machine.touch());
+        let performed = engine.progress.perform_or_submit(sender, perform, Command::Answer).is_some();
+        let others = other.join().unwrap();
+        assert!((performed || oneshot.is_ready()) && others.is_ready());
+    });
+}
+
 /// Two threads wait. The one that leads first lets the other one lead afterwards.
 #[test]
 fn leadership_is_passed_on() {

@@ -5,9 +5,9 @@
 
 use farreach_testkit::cost::{Count, Counted, dist_example, tell};
 
-/// The limit of a write of eight bytes, from the call to the result. It is 7,200. The worker's polls
+/// The limit of a write of eight bytes, from the call to the result. It is 2,390. The worker's polls
 /// of sockets are counted too, and there are more of them in the time that a slow processor takes.
-const WRITE_MAX: f64 = 8_500.0;
+const WRITE_MAX: f64 = 3_000.0;
 
 /// The limit of a page of 4 KiB, one of 256 scattered ones, without copying it. It is 241.
 const PAGE_MAX: f64 = 280.0;

@@ -66,6 +66,7 @@ mod peers;
 mod rail;
 mod request;
 mod reset;
+mod short;
 #[cfg(test)]
 mod tests;
 mod timers;
@@ -101,6 +102,7 @@ pub use message::HEADER;
 pub use names::Seed;
 pub use rail::RailInfo;
 pub use request::{AtomicOperation, Direction, NewAtomic, NewTransfer, OpId, PeerKey};
+pub use short::{ShortRequest, ShortTransfer};
 pub use work::{Content, Control, KeysEnded, LinkEnd, Opening, Post};
 
 use crate::rail::{LinkKey, Properties, RailError};

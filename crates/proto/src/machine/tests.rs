@@ -17,6 +17,7 @@ mod hostile;
 mod liveness;
 mod reported_keys;
 mod scopes;
+mod short;
 
 const MS: u64 = 1_000_000;
 
@@ -52,6 +53,7 @@ pub(super) fn properties() -> Properties {
         },
         window: 64,
         message_max: 8192,
+        performs_max: 0,
         has_atomics: true,
         writes_prove: Proof::Delivered,
         immediates_name_link: false,

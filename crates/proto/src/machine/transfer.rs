@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::in_flight::{InFlight, Requested};
-use super::peer::Peer;
+use super::peer::{Granted, Peer};
 use super::work::{Content, Post};
 use super::{Direction, Event, Machine, NewTransfer, OpId, PeerKey, TransferEnd, TransferFault};
+use crate::counter::CounterId;
 use crate::inflight::SlotId;
 use crate::lost::LostReason;
 use crate::outbox::{Posted, TransferId};
@@ -32,6 +33,17 @@ struct RemotePages {
     start: u64,
     key: u64,
     immediate: Option<u32>,
+}
+
+/// The range of a grant that a transfer accesses, and the counter that it raises.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct GrantedRange {
+    pub(super) direction: Direction,
+    pub(super) grant: u64,
+    /// The offset in the grant.
+    pub(super) base: u64,
+    pub(super) len: u64,
+    pub(super) counter: Option<CounterId>,
 }
 
 /// Reasons for which no work request was chosen.
@@ -83,22 +95,8 @@ impl Machine {
         if let Some(lost) = &peer.lost {
             return Some(TransferFault::PeerLost(Box::new(lost.reason.clone())));
         }
-        let Some(granted) = peer.granted.get(new.grant) else { return Some(TransferFault::NoSuchGrant) };
-        let right = match new.direction {
-            Direction::Write => Rights::WRITE,
-            Direction::Read => Rights::READ,
-        };
-        match () {
-            () if granted.is_revoked() => Some(TransferFault::Revoked),
-            () if !granted.rights().contains(right) => Some(TransferFault::NoRight),
-            () if new.base.checked_add(new.len).is_none_or(|end| end > granted.len()) => {
-                Some(TransferFault::OutOfBounds)
-            }
-            () if new.counter.is_some_and(|counter| !peer.counters.knows(counter)) => {
-                Some(TransferFault::NoSuchCounter)
-            }
-            () => None,
-        }
+        let NewTransfer { direction, grant, base, len, counter, .. } = *new;
+        peer.granted_for(&GrantedRange { direction, grant, base, len, counter }).err()
     }
 
     /// Aborts a transfer. It is answered when none of its operations is in flight.
@@ -250,6 +248,29 @@ impl Machine {
             if !is_kept {
                 self.release(key, grant);
             }
+        }
+    }
+}
+
+impl Peer {
+    /// Returns the grant of a range, if a transfer may access the range and raise its counter.
+    pub(super) fn granted_for(&self, range: &GrantedRange) -> Result<&Granted, TransferFault> {
+        let GrantedRange { direction, grant, base, len, counter } = *range;
+        let granted = self.granted.get(grant).ok_or(TransferFault::NoSuchGrant)?;
+        let right = match direction {
+            Direction::Write => Rights::WRITE,
+            Direction::Read => Rights::READ,
+        };
+        match () {
+            () if granted.is_revoked() => Err(TransferFault::Revoked),
+            () if !granted.rights().contains(right) => Err(TransferFault::NoRight),
+            () if base.checked_add(len).is_none_or(|end| end > granted.len()) => {
+                Err(TransferFault::OutOfBounds)
+            }
+            () if counter.is_some_and(|counter| !self.counters.knows(counter)) => {
+                Err(TransferFault::NoSuchCounter)
+            }
+            () => Ok(granted),
         }
     }
 }

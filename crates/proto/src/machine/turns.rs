@@ -58,6 +58,12 @@ impl Turns {
         self.senders_left = self.senders.len();
     }
 
+    /// Returns `true` if no peer has anything to post.
+    #[inline]
+    pub(super) fn are_over(&self) -> bool {
+        self.senders.is_empty() && self.pages.current().is_none()
+    }
+
     /// Returns `true` if peers with messages or atomics are left in this round.
     #[inline]
     pub(super) fn has_senders(&self) -> bool {

@@ -158,10 +158,12 @@ impl Machine {
     /// Returns the next work on links, rails and keys. The work returned before is done.
     #[inline]
     pub fn poll_control(&mut self) -> Option<Control> {
-        if self.control.is_empty() && self.openings.is_empty() && self.settling.is_empty() {
-            return None;
-        }
-        self.next_control()
+        if self.has_control() { self.next_control() } else { None }
+    }
+
+    #[inline]
+    pub(super) fn has_control(&self) -> bool {
+        !(self.control.is_empty() && self.openings.is_empty() && self.settling.is_empty())
     }
 
     fn next_control(&mut self) -> Option<Control> {

@@ -24,6 +24,9 @@ pub struct Properties {
     pub window: u32,
     /// The maximum length of a message in bytes, with the header of the engine.
     pub message_max: usize,
+    /// The maximum length in bytes of a write or read that it performs within the call that asks for
+    /// it, if nothing is queued before. 0 if it performs none.
+    pub performs_max: u64,
     /// Whether it has fetch-and-add and compare-and-swap on eight bytes.
     pub has_atomics: bool,
     /// The guarantee of a completed write.

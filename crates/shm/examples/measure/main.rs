@@ -11,7 +11,7 @@ mod bare;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use farreach_memory::{Buffers, Memory};
+use farreach_memory::{Buffer, Buffers, Memory};
 use farreach_shm::{Access, Connecting, Event, Expected, Link, Listener, Request, Target};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -111,36 +111,30 @@ fn ping(rounds: usize) {
         let key = link.grant(&memory, Access::ReadWrite).unwrap();
         send(&mut link, &key.to_le_bytes());
         let theirs = u64::from_le_bytes(message(&mut link).try_into().unwrap());
-        let mut word = Some(Buffers::from(Memory::allocate(8).unwrap()));
+        let mut word = Buffer::from(Memory::allocate(8).unwrap());
         let (mut counted, mut is_over) = (false, false);
         while !is_over {
             link.poll(|event| match event {
                 Event::Immediate(_) => counted = true,
-                Event::Completed { buffers, .. } => word = Some(buffers),
                 Event::Down(_) => is_over = true,
                 _ => {}
             });
-            if counted && let Some(buffers) = word.take() {
-                counted = false;
-                write_word(&mut link, theirs, buffers);
+            if std::mem::take(&mut counted) {
+                write_word(&mut link, theirs, &mut word);
             }
         }
     });
     let theirs = u64::from_le_bytes(message(&mut link).try_into().unwrap());
     let key = link.grant(&memory, Access::ReadWrite).unwrap();
     send(&mut link, &key.to_le_bytes());
-    let mut word = Some(Buffers::from(Memory::allocate(8).unwrap()));
+    let mut word = Buffer::from(Memory::allocate(8).unwrap());
     let mut exchange = |times| {
         let start = Instant::now();
         for _ in 0..times {
-            write_word(&mut link, theirs, word.take().unwrap());
+            write_word(&mut link, theirs, &mut word);
             let mut is_back = false;
-            while !is_back || word.is_none() {
-                link.poll(|event| match event {
-                    Event::Immediate(_) => is_back = true,
-                    Event::Completed { buffers, .. } => word = Some(buffers),
-                    _ => {}
-                });
+            while !is_back {
+                link.poll(|event| is_back |= matches!(event, Event::Immediate(_)));
             }
         }
         start.elapsed().as_secs_f64() * 1e6 / times as f64
@@ -161,9 +155,12 @@ fn ping(rounds: usize) {
     std::mem::forget(memory);
 }
 
-fn write_word(link: &mut Link, key: u64, buffers: Buffers) {
+fn write_word(link: &mut Link, key: u64, word: &mut Buffer) {
     let targets = [Target { key, offset: 0, len: 8 }];
-    link.post(2, Request::Write { targets: &targets, immediate: Some(1) }, buffers).unwrap();
+    // The key may not have arrived yet.
+    while !link.perform(Request::Write { targets: &targets, immediate: Some(1) }, word, 0) {
+        link.poll(|_| {});
+    }
 }
 
 /// The time until a process that sleeps runs, against a bare eventfd.

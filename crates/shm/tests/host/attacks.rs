@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
-use farreach_memory::Memory;
+use farreach_memory::{Buffer, Memory};
 use farreach_shm::{Access, Event, Link, LinkError, Listener, OperationError, Request, Target};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{FallocateFlags, MemfdFlags, OFlags, SealFlags};
@@ -408,6 +408,27 @@ fn an_eventfd_that_blocks_ends_the_link() {
     // It sleeps: the word of the connector.
     raw.write(128, 1);
     let _ = link.post(1, Request::Send, slice(b"wake up").into());
+    assert!(matches!(end_of(&mut link), LinkError::Nonsense(_)));
+}
+
+/// What is in the ring counts. A write that was performed is not posted again, although the peer that
+/// got its immediate could not be woken.
+#[test]
+fn a_write_is_performed_although_the_wake_up_ends_the_link() {
+    let (mut raw, mut link) = Raw::meet();
+    let (key, memory) = ((3 << 16) | 5, sealed(4096));
+    raw.grant(key, [4096, 0, 4096, 1], &[memory.as_fd()]);
+    let targets = [Target { key, offset: 8, len: 8 }];
+    let request = Request::Write { targets: &targets, immediate: Some(7) };
+    let mut word = Buffer::from(slice(&[1; 8]));
+    wait("the key", || {
+        link.poll(|_| {});
+        link.perform(request, &mut word, 0).then_some(())
+    });
+    fcntl_setfl(&raw._event, OFlags::empty()).unwrap();
+    raw.write(128, 1);
+    assert!(link.perform(request, &mut word, 0), "its entry is in the ring");
+    assert!(!link.perform(request, &mut word, 0), "the link has ended");
     assert!(matches!(end_of(&mut link), LinkError::Nonsense(_)));
 }
 

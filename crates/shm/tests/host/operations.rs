@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
-use farreach_memory::{Buffers, Memory};
+use farreach_memory::{Buffer, Buffers, Memory};
 use farreach_shm::{Access, Event, GrantError, LinkError, OperationError, PostError, Request, Target};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -75,6 +75,106 @@ fn a_long_transfer_does_not_delay_messages() {
     });
     assert!(order == [2, 1] && polls >= len / (256 << 10), "{order:?} after {polls} polls");
     assert!(memory.to_vec().iter().all(|byte| *byte == 9));
+}
+
+#[test]
+fn short_requests_are_performed_at_once_and_counted() {
+    let (mut server, mut client) = pair();
+    let memory = Memory::allocate(4096).unwrap().expose();
+    let key = server.grant(&memory, Access::ReadWrite).unwrap();
+    let mut source = Buffer::from(slice(b"0123456789").share());
+    let at = [target(key, 100, 4)];
+    let write = Request::Write { targets: &at, immediate: Some(9) };
+    assert!(!client.perform(write, &mut source, 3), "the key has not arrived");
+    wait("the key", || {
+        client.poll(|_| {});
+        client.perform(write, &mut source, 3).then_some(())
+    });
+    assert_eq!(client.in_flight(), 0);
+    assert_eq!(memory.to_vec()[98..106], [0, 0, b'3', b'4', b'5', b'6', 0, 0]);
+    let mut counted = Vec::new();
+    server.poll(|event| {
+        if let Event::Immediate(bits) = event {
+            counted.push(bits);
+        }
+    });
+    assert_eq!(counted, [9], "once");
+
+    let mut into = Buffer::from(slice(&[b'-'; 8]));
+    assert!(client.perform(Request::Read { targets: &[target(key, 101, 3)] }, &mut into, 2));
+    assert_eq!(into.into_slice().unwrap()[..], *b"--456---");
+}
+
+fn write(at: &Target) -> Request<'_> {
+    Request::Write { targets: std::slice::from_ref(at), immediate: Some(1) }
+}
+
+#[test]
+fn what_cannot_be_performed_is_not_counted() {
+    let (mut server, mut client) = pair();
+    let memory = Memory::allocate(1 << 20).unwrap().expose();
+    let read_only = Memory::allocate(4096).unwrap().expose();
+    let key = server.grant(&memory, Access::ReadWrite).unwrap();
+    let read_key = server.grant(&read_only, Access::ReadOnly).unwrap();
+    let mut source = Buffer::from(slice(&[7; 16]));
+    let mut shared = Buffer::from(slice(&[7; 16]).share());
+    wait("the keys", || {
+        client.poll(|_| {});
+        client.perform(Request::Read { targets: &[target(read_key, 0, 1)] }, &mut source, 0).then_some(())
+    });
+    source = Buffer::from(slice(&[7; 16]));
+    let fine = target(key, 0, 16);
+    let cannot = [
+        ("offset", fine, 1),
+        ("far offset", fine, usize::MAX),
+        ("beyond the grant", target(key, (1 << 20) - 15, 16), 0),
+        ("wrapped", target(key, u64::MAX, 16), 0),
+        ("unknown key", target(key + 1, 0, 16), 0),
+        ("read only", target(read_key, 0, 16), 0),
+    ];
+    for (what, at, offset) in cannot {
+        assert!(!client.perform(write(&at), &mut source, offset), "{what}");
+    }
+    let two = [target(key, 0, 8), target(key, 8, 8)];
+    let cannot = [
+        Request::Write { targets: &two, immediate: Some(1) },
+        Request::Write { targets: &[], immediate: Some(1) },
+        Request::Send,
+        Request::FetchAdd { target: two[0], add: 1 },
+    ];
+    for request in cannot {
+        assert!(!client.perform(request, &mut source, 0), "{request:?}");
+    }
+    let read = Request::Read { targets: &[target(key, 0, 16)] };
+    assert!(!client.perform(read, &mut shared, 0), "others read the buffer");
+    let mut long = Buffer::from(slice(&vec![7; (256 << 10) + 1]));
+    assert!(!client.perform(write(&target(key, 4096, (256 << 10) + 1)), &mut long, 0), "more than a step");
+    assert_eq!(memory.to_vec()[..4096], [0; 4096]);
+
+    // A long operation is queued before it.
+    let mut bytes = Memory::allocate(1 << 20).unwrap();
+    bytes.fill(3);
+    let all = [target(key, 0, 1 << 20)];
+    client.post(1, Request::Write { targets: &all, immediate: None }, bytes.into()).unwrap();
+    assert!(!client.perform(write(&fine), &mut source, 0), "something is queued");
+    wait("the long one", || {
+        client.poll(|_| {});
+        (client.in_flight() == 0).then_some(())
+    });
+    let mut performed = 0;
+    while client.perform(write(&fine), &mut source, 0) {
+        performed += 1;
+    }
+    let mut counted = 0;
+    wait("all that were counted", || {
+        server.poll(|event| counted += u32::from(matches!(event, Event::Immediate(1))));
+        (counted == performed).then_some(())
+    });
+    server.poll(|event| assert!(!matches!(event, Event::Immediate(_)), "more than were performed"));
+    assert!(performed >= 1000 && client.perform(write(&fine), &mut source, 0), "the ring has room again");
+
+    server.revoke(key);
+    assert!(!client.perform(write(&fine), &mut source, 0), "it is revoked");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Grants, counters, and pages that are written and read.
 
 use farreach_memory::{Exposed, Memory};
-use farreach_proto::machine::{Direction, NewTransfer};
-use farreach_proto::plan::{Pages, Plan};
+use farreach_proto::machine::{Direction, NewTransfer, ShortTransfer};
+use farreach_proto::plan::{Extent, Pages, Plan};
 use farreach_proto::rights::Rights;
 use farreach_rail::{EndedKeys, Held, Properties};
 
@@ -417,6 +417,11 @@ impl World {
         let len = it.len as u64 - base;
         let theirs = (Pages { indices, stride, offset: offset - base }, len);
         let (own, page_len) = ((own_pages(&layout, &places), held.len()), it.layout.page_len as u64);
+        let only_page = |pages: &Pages| {
+            let offset = pages.start(0).filter(|_| pages.indices.len() == 1)?;
+            Some(Extent { offset, len: page_len })
+        };
+        let only_page = only_page(&own.0).zip(only_page(&theirs.0));
         let plan = self.planned(match direction {
             Direction::Write => Plan::new(page_len, own, theirs),
             Direction::Read => Plan::reading(page_len, theirs, own),
@@ -445,8 +450,19 @@ impl World {
             counted
         );
         self.connections[connection].ends[end].transfers += 1;
+        let short = only_page.map(|(own, remote)| {
+            let NewTransfer { grant, base, len, counter, .. } = order;
+            ShortTransfer { peer, direction, own, remote, grant, base, len, counter }
+        });
+        let performed = short.and_then(|short| self.hosts[host].perform(&short, &held, now));
         self.hosts[host].carrier().hold(op, held);
-        self.hosts[host].machine().submit(order, now);
+        match performed {
+            Some(stats) => {
+                self.count("performed", 1);
+                self.hosts[host].tell_performed(op, stats);
+            }
+            None => drop(self.hosts[host].machine().submit(order, now)),
+        }
         self.may_be_given_up(number);
         self.transfers.push(Transfer {
             begun_at: self.now,

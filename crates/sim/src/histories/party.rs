@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use farreach_memory::{Exposed, Slice};
+use farreach_memory::{Buffer, Exposed, Slice};
 use farreach_proto::error::SendError;
-use farreach_proto::machine::{Machine, PeerKey};
+use farreach_proto::machine::{Event, Machine, OpId, PeerKey, ShortTransfer, TransferEnd};
 use farreach_proto::rights::Rights;
+use farreach_proto::stats::TransferStats;
 use farreach_proto::wire::Frame;
-use farreach_rail::{Carrier, GrantMade, RailError, Scope};
+use farreach_rail::{Carrier, GrantMade, Held, RailError, Scope};
 
 use crate::CardId;
 use crate::answers::{Answer, Answers, PeerView};
@@ -86,6 +87,23 @@ impl Host {
     ) -> Result<GrantMade, (RailError, Option<Exposed>)> {
         let (machine, carrier) = self.parts();
         carrier.grant(machine, key, memory, rights, now)
+    }
+
+    /// Performs a transfer of one page at once, if its rail can.
+    pub(super) fn perform(&mut self, new: &ShortTransfer, held: &Held, now: u64) -> Option<TransferStats> {
+        let (machine, carrier) = self.parts();
+        let mut buffer = match held {
+            Held::Shared(shared) => Buffer::Shared(shared.get(..)?),
+            Held::Lent(lent) => Buffer::Lent(lent.get(..)?),
+        };
+        carrier.perform(machine, new, &mut buffer, || now)
+    }
+
+    /// Answers a transfer that was performed.
+    pub(super) fn tell_performed(&mut self, op: OpId, stats: TransferStats) {
+        let carrier = self.carrier.as_mut().expect("a host that acts is alive");
+        let end = TransferEnd { outcome: Ok(()), is_back: true, stats };
+        self.answers.tell(Event::Transfer(op, end), carrier);
     }
 
     /// Delivers the events of its machine.

@@ -3,6 +3,7 @@
 mod asking;
 mod ends;
 mod followers;
+mod performing;
 mod worker;
 
 use std::collections::HashMap;

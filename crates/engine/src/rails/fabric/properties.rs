@@ -33,6 +33,7 @@ pub(super) fn properties(domain: &Domain, endpoint: &Endpoint, settings: &Fabric
         limits: limits(info),
         window: depth(info, settings) as u32,
         message_max: settings.message_max.min(info.message_size_max()),
+        performs_max: 0,
         has_atomics: atomics.fetch_add && atomics.compare_swap,
         writes_prove: if proves_delivery { Proof::Delivered } else { Proof::Sent },
         immediates_name_link: false,

@@ -24,7 +24,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use farreach_memory::{Buffers, Exposed, Memory, process_epoch};
+use farreach_memory::{Buffer, Buffers, Exposed, Memory, process_epoch};
 use farreach_proto::counter::IMMEDIATE_PAGES_MAX;
 use farreach_proto::machine::HEADER;
 use farreach_rail::{
@@ -69,6 +69,9 @@ const EVENTS_MAX: usize = 64;
 
 /// The bytes of one work request. A link copies them in steps, and others have their turns between.
 const BYTES_MAX: u64 = 16 << 20;
+
+/// The bytes of a request that is performed within a call: about a microsecond.
+const PERFORMS_MAX: u64 = 16 << 10;
 
 /// The segments of one work request, on each side.
 const SEGMENTS_MAX: usize = 64;
@@ -585,6 +588,33 @@ impl Rail for ShmRail {
         posted.map_err(|(error, buffers)| (refusal(&error), buffers))
     }
 
+    #[inline]
+    fn perform(
+        &mut self,
+        key: LinkKey,
+        request: WorkRequest<'_>,
+        buffer: &mut Buffer,
+        offset: usize,
+    ) -> bool {
+        let Some(end) = self.ends.get_mut(&key).filter(|end| !end.is_closed) else { return false };
+        let Stage::Met(link) = &mut end.stage else { return false };
+        let is_done = match request {
+            WorkRequest::Write { target: at, immediate } => {
+                link.perform(Request::Write { targets: &[target(at)], immediate }, buffer, offset)
+            }
+            WorkRequest::Read { target: at } => {
+                link.perform(Request::Read { targets: &[target(at)] }, buffer, offset)
+            }
+            _ => false,
+        };
+        // An answer of the peer may follow soon, or the link has failed.
+        if !end.is_polled {
+            (end.is_polled, end.quiet) = (true, 0);
+            self.polled.push_back(key);
+        }
+        is_done
+    }
+
     fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> Result<usize, RailError> {
         self.check("poll the rail shm")?;
         self.polls = self.polls.wrapping_add(1);
@@ -759,6 +789,7 @@ fn properties(
         },
         window: window.min(WINDOW_MAX),
         message_max,
+        performs_max: PERFORMS_MAX,
         has_atomics: true,
         writes_prove: Proof::Delivered,
         immediates_name_link: true,

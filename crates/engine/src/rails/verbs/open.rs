@@ -111,6 +111,7 @@ fn properties(
         },
         window: settings.window,
         message_max: settings.message_max,
+        performs_max: 0,
         has_atomics: has_atomics(device),
         // The peer's card has acknowledged the write.
         writes_prove: Proof::Delivered,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::transfer::Transfer;
-use crate::counter::{CounterId, LinkId};
+use crate::counter::{CounterId, Immediate, LinkId};
 use crate::machine::{NewTransfer, OpId, TransferFault};
 use crate::outbox::{LinkSettings, Outbox, Posted, TransferId};
 use crate::rail::Scope;
@@ -80,6 +80,18 @@ impl Transfers {
     #[inline]
     pub(crate) fn may_post(&self) -> bool {
         self.outbox.may_post()
+    }
+
+    /// Returns the link for a short operation of this scope, if there is no transfer before it.
+    #[inline]
+    pub(crate) fn pick_short(&self, bytes: u64, scope: Scope) -> Option<usize> {
+        if self.transfers.is_empty() { self.outbox.pick(bytes, scope) } else { None }
+    }
+
+    /// Accounts an operation that its rail has performed at once.
+    #[inline]
+    pub(crate) fn performed(&mut self, link: usize, bytes: u64, immediate: Option<Immediate>) {
+        self.outbox.performed(link, bytes, immediate);
     }
 
     /// Takes back an operation that is not posted now.
