@@ -110,7 +110,9 @@ impl Chooser {
                 ..VerbsSettings::default()
             },
             fabric: FabricSettings {
+                // All links of a rail may share it.
                 transmit_depth: settings.depth.max(FabricSettings::default().transmit_depth),
+                link_depth: settings.depth,
                 message_max,
                 // The upper six bits are the DSCP, which libfabric takes.
                 traffic_class: class.and_then(|class| TrafficClass::dscp(class >> 2)),

@@ -23,6 +23,16 @@ fn open(receive_count: usize) -> IsolatedRail {
     opened.unwrap_or_else(|error| panic!("{error}\nfix: {}", error.fix)).expect("tcp can separate peers")
 }
 
+#[test]
+#[ignore = "needs libfabric: cargo xtask test runs it"]
+fn a_link_has_the_depth_of_the_settings_and_no_more_than_its_queue() {
+    for (link_depth, transmit_depth, window) in [(7, 64, 7), (64, 7, 7), (0, 64, 1)] {
+        let settings = FabricSettings { link_depth, transmit_depth, ..FabricSettings::default() };
+        let opened = IsolatedRail::open_named("tcp", Some(Ipv4Addr::LOCALHOST.into()), &settings).unwrap();
+        assert_eq!(opened.expect("tcp can separate peers").properties().window, window);
+    }
+}
+
 /// Calls a part of the contract. More messages come than there are receive buffers.
 fn over(part: fn(Pair<IsolatedRail>)) {
     part(Pair::new([open(4), open(4)], || {}));

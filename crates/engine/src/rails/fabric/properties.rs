@@ -31,7 +31,7 @@ pub(super) fn properties(domain: &Domain, endpoint: &Endpoint, settings: &Fabric
         scope: Scope::Network,
         is_rdma: is_rdma(info),
         limits: limits(info),
-        window: depth(info, settings) as u32,
+        window: settings.link_depth.clamp(1, depth(info, settings)) as u32,
         message_max: settings.message_max.min(info.message_size_max()),
         performs_max: 0,
         has_atomics: atomics.fetch_add && atomics.compare_swap,

@@ -19,6 +19,8 @@ pub(super) const OWN_DATAGRAMS: &str = "net";
 pub struct FabricSettings {
     /// Work requests in flight, on all links together; limited by the offer.
     pub transmit_depth: usize,
+    /// Work requests in flight on one link; limited by `transmit_depth`.
+    pub link_depth: usize,
     /// Messages that may arrive between two polls, from all peers together; limited by the offer.
     pub receive_count: usize,
     /// The longest message in bytes.
@@ -41,6 +43,7 @@ impl Default for FabricSettings {
         Self {
             // Enough to keep any local provider busy; tcp of 2.x has no more.
             transmit_depth: 256,
+            link_depth: 256,
             receive_count: 64,
             // A layer over tcp sends longer messages in another way, with twice the latency.
             message_max: 16 << 10,
