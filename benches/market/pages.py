@@ -5,6 +5,7 @@ places at the initiator to drawn places at the target, which verifies every byte
 """
 
 import argparse
+import ctypes
 import json
 import mmap
 import os
@@ -20,6 +21,12 @@ import numpy
 LIMIT_S = 120
 # Transfers in flight, as in the engine's program: the next one begins while the last pages of one are in flight.
 AT_ONCE = 4
+# From <linux/prctl.h>.
+PR_SET_PDEATHSIG = 1
+
+
+class Failure(Exception):
+    """The work was not done."""
 
 
 def options():
@@ -72,11 +79,11 @@ def fill(options, array):
 
 
 def verify(options, array):
-    """Ends the program if a byte is not the one that was sent."""
+    """Fails if a byte is not the one that was sent."""
     count = options.region // options.page
     arrived, sent = array.view(numpy.uint64).reshape(count, -1), content(options)
     if not numpy.array_equal(arrived[draw(count, 2)], sent[draw(count, 1)]):
-        sys.exit("error: the pages at the target are not those that were sent")
+        raise Failure("the pages at the target are not those that were sent")
 
 
 class Other:
@@ -91,35 +98,41 @@ class Other:
     def hear(self):
         line = self.lines.readline()
         if not line:
-            sys.exit("error: the other side is gone")
+            raise Failure("the other side is gone")
         return json.loads(line)
 
 
 def run(initiate, target):
-    """Runs the target in a process of its own, and the initiator here. `initiate` returns the nanoseconds."""
+    """Runs the target in a process of its own, and the initiator here. `initiate` returns the nanoseconds.
+
+    Either process ends at once, with everything verified or with an error: libraries can crash when they are unloaded, and their
+    threads complain about memory that is gone.
+    """
     chosen = options()
-    if chosen.target is not None:
-        target(chosen, Other(socket.socket(fileno=chosen.target)))
-        end()
+    try:
+        if chosen.target is None:
+            lead(chosen, initiate)
+        else:
+            # It polls without an end otherwise.
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            target(chosen, Other(socket.socket(fileno=chosen.target)))
+    except BaseException as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        os._exit(1)
+    os._exit(0)
+
+
+def lead(chosen, initiate):
     ours, theirs = socket.socketpair()
     words = [sys.executable, *sys.argv, "--target", str(theirs.fileno())]
     process = subprocess.Popen(words, pass_fds=[theirs.fileno()], stdout=sys.stderr)
     theirs.close()
-    try:
-        ns = initiate(chosen, Other(ours))
-        if process.wait() != 0:
-            sys.exit(f"error: the target failed with {process.returncode}")
-    finally:
-        process.kill()
+    ns = initiate(chosen, Other(ours))
+    if process.wait() != 0:
+        raise Failure(f"the target failed with {process.returncode}")
     result = {key: getattr(chosen, key) for key in ("test", "provider", "page", "window", "rounds")}
     size = chosen.rounds * chosen.region
     print(json.dumps({**result, "bytes": size, "ns": ns, "gb_per_s": size / ns}), flush=True)
-    end()
-
-
-def end():
-    """Ends the process at once: NIXL's libraries can crash when they are unloaded, after all is done."""
-    os._exit(0)
 
 
 def measured(count, post, is_done):

@@ -18,18 +18,18 @@ BATCH = 256
 def engine():
     ours = TransferEngine()
     if ours.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", "") != 0:
-        raise SystemExit("error: the engine did not start")
+        raise pages.Failure("the engine did not start")
     return ours
 
 
-def registered(ours, array):
+def register(ours, array):
     if ours.register_memory(array.ctypes.data, array.nbytes) != 0:
-        raise SystemExit("error: the memory was not registered")
+        raise pages.Failure("the memory was not registered")
 
 
 def target(options, other):
     ours, array = engine(), pages.memory(options)
-    registered(ours, array)
+    register(ours, array)
     other.tell([f"127.0.0.1:{ours.get_rpc_port()}", array.ctypes.data])
     # Its threads write; the initiator knows when the last byte is there.
     other.hear()
@@ -40,7 +40,7 @@ def target(options, other):
 
 def initiate(options, other):
     ours, array = engine(), pages.memory(options)
-    registered(ours, array)
+    register(ours, array)
     peer, base = other.hear()
     here, there = pages.places(options)
     here = [array.ctypes.data + offset for offset in here]
@@ -52,17 +52,17 @@ def initiate(options, other):
     def post(number):
         batch = ours.batch_transfer_async_write(peer, *batches[number % len(batches)])
         if batch == 0:
-            raise SystemExit("error: the transfer was not accepted")
+            raise pages.Failure("the transfer was not accepted")
         return batch
 
     def is_done(batch):
         if ours.get_batch_transfer_status([batch]) != 0:
-            raise SystemExit("error: the transfer failed")
+            raise pages.Failure("the transfer failed")
         return True
 
     # The first transfer connects. The memory is still empty, so that it leaves nothing of the content there.
     if ours.transfer_sync_write(peer, here[0], there[0], options.page) != 0:
-        raise SystemExit("error: the first transfer failed")
+        raise pages.Failure("the first transfer failed")
     pages.fill(options, array)
     start = pages.now_ns()
     pages.measured(options.rounds * len(batches), post, is_done)

@@ -21,15 +21,15 @@ def agent(options, name):
         os.environ.setdefault("UCX_TCP_RX_SEG_SIZE", "64k")
     from nixl_cu12._api import nixl_agent, nixl_agent_config
 
-    agent = nixl_agent(name, nixl_agent_config(enable_prog_thread=False, backends=[]))
+    ours = nixl_agent(name, nixl_agent_config(enable_prog_thread=False, backends=[]))
     # With error handling, UCX does not use its transports within a host.
     handling = {} if options.provider == "tcp" else {"ucx_error_handling_mode": "none"}
-    agent.create_backend("UCX", handling)
-    return agent
+    ours.create_backend("UCX", handling)
+    return ours
 
 
-def registered(agent, array):
-    agent.register_memory([(array.ctypes.data, array.nbytes, 0, "")], "DRAM")
+def register(ours, array):
+    ours.register_memory([(array.ctypes.data, array.nbytes, 0, "")], "DRAM")
 
 
 def descriptors(options, base, offsets):
@@ -38,7 +38,7 @@ def descriptors(options, base, offsets):
 
 def target(options, other):
     ours, array = agent(options, "target"), pages.memory(options)
-    registered(ours, array)
+    register(ours, array)
     other.tell([ours.get_agent_metadata().hex(), array.ctypes.data])
     peer = ours.add_remote_agent(bytes.fromhex(other.hear()))
     ours.make_connection(peer)
@@ -53,7 +53,7 @@ def target(options, other):
 
 def initiate(options, other):
     ours, array = agent(options, "initiator"), pages.memory(options)
-    registered(ours, array)
+    register(ours, array)
     metadata, base = other.hear()
     other.tell(ours.get_agent_metadata().hex())
     peer = ours.add_remote_agent(bytes.fromhex(metadata))
@@ -68,13 +68,13 @@ def initiate(options, other):
     def post(number):
         handle = handles[number % len(handles)]
         if ours.transfer(handle) == "ERR":
-            raise SystemExit("error: the transfer failed")
+            raise pages.Failure("the transfer failed")
         return handle
 
     def is_done(handle):
         state = ours.check_xfer_state(handle)
         if state == "ERR":
-            raise SystemExit("error: the transfer failed")
+            raise pages.Failure("the transfer failed")
         return state == "DONE"
 
     # The first transfer connects. The memory is still empty, so that it leaves nothing of the content there.
