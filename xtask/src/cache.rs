@@ -1,4 +1,4 @@
-//! A cache of entries made from Debian packages. Several tasks may run at once: an entry appears as
+//! A cache of entries made from packages of Debian and Python. Several tasks may run at once: an entry appears as
 //! a whole or not at all, and never changes.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,14 +18,15 @@ pub(crate) struct Entry {
 }
 
 /// Returns the entry `name` made by `recipe`, and makes it if it does not exist: `make` gets a
-/// suite and an empty folder, and returns the origin.
+/// source (such as a suite of Debian) and an empty folder, and returns the origin. The sources are
+/// tried in order.
 ///
 /// Another recipe is another entry, so that users of the old entry are not disturbed.
 pub(crate) fn entry(
     kind: &str,
     name: &str,
     recipe: &impl Hash,
-    suites: &[&str],
+    sources: &[&str],
     make: impl Fn(&str, &Path) -> Result<String>,
 ) -> Result<Entry> {
     let mut hasher = DefaultHasher::new();
@@ -37,11 +38,11 @@ pub(crate) fn entry(
     }
     std::fs::create_dir_all(&folder)?;
     let mut refused = Vec::new();
-    for suite in suites {
+    for source in sources {
         let fresh = tempfile::tempdir_in(&folder)?;
         // Programs in the entry also run as other users.
         std::fs::set_permissions(fresh.path(), PermissionsExt::from_mode(0o755))?;
-        match make(suite, fresh.path()) {
+        match make(source, fresh.path()) {
             Ok(origin) => {
                 std::fs::write(fresh.path().join(ORIGIN), &origin)?;
                 // If another task was faster, its entry is used, and this one is removed with
@@ -54,10 +55,10 @@ pub(crate) fn entry(
                 }
                 bail!("cannot put {} into the cache", path.display());
             }
-            Err(error) => refused.push(format!("{suite}: {error:#}")),
+            Err(error) => refused.push(format!("{source}: {error:#}")),
         }
     }
-    bail!("no Debian suite provides `{name}` of the {kind}\n{}", refused.join("\n"))
+    bail!("nothing provides `{name}` of the {kind}\n{}", refused.join("\n"))
 }
 
 /// Written last: an entry with this file is complete.

@@ -33,6 +33,7 @@ mod paths;
 mod pictures;
 mod platform;
 mod process;
+mod python;
 mod quick;
 mod side_by_side;
 mod sim;
@@ -77,7 +78,7 @@ enum Task {
     Model(model::ModelArgs),
     /// Remove each soundness guard in turn; its test must fail.
     Mutants(mutants::MutantsArgs),
-    /// Compare the engine with bare libfabric in the same run.
+    /// Compare the engine with bare libfabric, or with other libraries, in the same run.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
     /// Run the soundness tests that need no guest: safe programs that once broke the first promise

@@ -1,4 +1,5 @@
-//! Benchmarks: compares the engine with a program in C that does the same work on bare libfabric.
+//! Benchmarks: compares the engine with programs that do the same work on bare libfabric, or with
+//! another library.
 //!
 //! Absolute times on a machine with other load mean little; ratios of runs next to each other mean
 //! more. Therefore both programs run alternately (bare, engine, engine, bare), with a priority
@@ -9,19 +10,20 @@ pub(crate) mod bare;
 mod contest;
 mod growth;
 mod load;
+mod market;
 mod report;
 mod shm;
 mod spread;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::binaries::build_dist_example;
 use crate::cell::Cell;
 use crate::paths;
 use crate::vm::Userland;
-use contest::{Contest, Measure};
+use contest::{Contest, Measure, OTHERS_MAX};
 use report::{Goal, Row};
 
 /// The benchmarks of `cargo xtask bench`.
@@ -37,6 +39,9 @@ pub(crate) enum BenchCommand {
     /// Compare links within a host, and engines over them, with memcpy, a bounced cache line and a
     /// bare eventfd.
     Shm(shm::ShmArgs),
+    /// Write scattered pages with UCX, NIXL and Mooncake, over tcp and within a host, and compare the
+    /// throughput with the engine's.
+    Market(market::MarketArgs),
 }
 
 /// Arguments of all benchmarks.
@@ -80,6 +85,9 @@ pub(crate) struct PingArgs {
 /// The provider for which the engine uses its own rail.
 const SHM: &str = "shm";
 
+/// The memory on either side, which the pages of a round fill.
+const REGION_BYTES: u64 = 16 << 20;
+
 /// The work of one run. It takes about half a second; for a shorter run, the kernel's processor
 /// times are too coarse.
 struct Pages {
@@ -107,6 +115,7 @@ pub(crate) fn execute(command: &BenchCommand) -> Result<()> {
         BenchCommand::Ping(args) => (ping(args)?, &args.common.json),
         BenchCommand::Growth(args) => return growth::execute(args),
         BenchCommand::Shm(args) => (shm::measure(args)?, &args.json),
+        BenchCommand::Market(args) => (market::measure(args)?, &args.json),
     };
     if let Some(file) = json {
         report::write_json(file, &rows)?;
@@ -128,7 +137,7 @@ fn paged(args: &PagedArgs) -> Result<Vec<Row>> {
             &args.common,
             format!("write {} {}", args.common.provider, pages.label),
             &[&["write"], &common[..], &["--each", &each]].concat(),
-            Measure::GB_PER_S,
+            (Measure::GB_PER_S, Some(u64::from(pages.rounds) * REGION_BYTES)),
             goal,
         )?);
     }
@@ -154,7 +163,7 @@ fn ping(args: &PingArgs) -> Result<Vec<Row>> {
             &args.common,
             format!("ping {} by {by}", args.common.provider),
             &["ping", "--by", by, "--count", PINGS],
-            Measure::HALF_RTT_US,
+            (Measure::HALF_RTT_US, None),
             (args.common.provider != SHM).then_some(Goal::AtMost(1.3)),
         )?);
     }
@@ -180,20 +189,28 @@ impl Programs {
         })
     }
 
-    /// Runs both programs with the same work, and prints the result.
+    /// Runs both programs with the same work, and prints the result. If they move bytes, each must
+    /// report the same number of them.
     fn compare(
         &self,
         args: &CommonArgs,
         label: String,
         words: &[&str],
-        measure: Measure,
+        (measure, bytes): (Measure, Option<u64>),
         goal: Option<Goal>,
     ) -> Result<Row> {
-        let words = [words, &["--provider", &args.provider]].concat();
-        let contest =
-            Contest { cell: &self.cell, programs: [&self.bare, &self.engine], words: &words, measure };
+        let (bare, engine) = (text(&self.bare)?, text(&self.engine)?);
+        let [bare, engine] =
+            [&bare[..], &engine].map(|program| [&[program], words, &["--provider", &args.provider]].concat());
+        let commands = [&bare[..], &engine];
+        let contest = Contest { cell: &self.cell, commands, measure, bytes, others_max: OTHERS_MAX };
         let row = Row::new(label, contest.hold(args.rounds)?, goal);
         println!("{row}");
         Ok(row)
     }
+}
+
+/// Returns a path as a word of a command.
+fn text(path: &Path) -> Result<String> {
+    path.to_str().map(ToOwned::to_owned).with_context(|| format!("{} is not valid UTF-8", path.display()))
 }

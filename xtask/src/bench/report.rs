@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use super::contest::{Held, Measure};
+use super::contest::{Held, Measure, OTHERS_MAX};
 use super::spread::Spread;
 
 /// The bound of a median.
@@ -50,17 +50,24 @@ pub(super) struct Row {
     label: String,
     held: Held,
     goal: Option<Goal>,
+    /// The reason why nothing was measured.
+    reason: Option<String>,
 }
 
 impl Row {
     pub(super) fn new(label: String, held: Held, goal: Option<Goal>) -> Self {
-        Self { label, held, goal }
+        Self { label, held, goal, reason: None }
+    }
+
+    /// Returns a row for what cannot be measured here. It has no goal, so that it misses none.
+    pub(super) fn not_measured(label: String, measure: Measure, reason: String) -> Self {
+        Self { label, held: Held::nothing(measure), goal: None, reason: Some(reason) }
     }
 
     /// Returns a row for a figure that is compared with nothing.
     pub(super) fn of_figure(label: String, field: &'static str, figure: f64, goal: Goal) -> Self {
         let measure = Measure { field, digits: 2 };
-        let held = Held { measure, bare: vec![], engine: vec![figure], ratios: vec![], tried: 1 };
+        let held = Held { engine: vec![figure], tried: 1, ..Held::nothing(measure) };
         Self::new(label, held, Some(goal))
     }
 
@@ -84,6 +91,8 @@ impl Row {
             "ratio": ratio,
             "rounds_kept": self.held.ratios.len(),
             "rounds_tried": self.held.tried,
+            "cores_of_others": Spread::of(&self.held.others).map(Spread::to_json),
+            "not_measured": self.reason,
             "goal": self.goal.map(|goal| goal.to_string()),
             "is_reached": self.goal.map(|_| !self.is_missed()),
         })
@@ -94,6 +103,9 @@ impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = self.held.measure.digits;
         write!(f, "{:<24}", self.label)?;
+        if let Some(reason) = &self.reason {
+            return write!(f, " not measured: {reason}");
+        }
         match self.spreads() {
             [Some(bare), Some(engine), Some(ratio)] => write!(
                 f,
@@ -110,9 +122,15 @@ impl fmt::Display for Row {
             _ => f.write_str(" nothing was measured")?,
         }
         match self.goal {
-            Some(goal) if self.is_missed() => write!(f, "   MISSED: {goal}"),
-            Some(goal) => write!(f, "   {goal}"),
-            None => Ok(()),
+            Some(goal) if self.is_missed() => write!(f, "   MISSED: {goal}")?,
+            Some(goal) => write!(f, "   {goal}")?,
+            None => {}
+        }
+        match Spread::of(&self.held.others) {
+            Some(others) if others.median > OTHERS_MAX => {
+                write!(f, "   others used {:.1} cores", others.median)
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -138,7 +156,8 @@ mod tests {
 
     fn row(ratios: &[f64], goal: Option<Goal>) -> Row {
         let (bare, engine) = (vec![1.0; ratios.len()], ratios.to_vec());
-        let held = Held { measure: Measure::GB_PER_S, bare, engine, ratios: ratios.to_vec(), tried: 9 };
+        let measure = Measure::GB_PER_S;
+        let held = Held { bare, engine, ratios: ratios.to_vec(), tried: 9, ..Held::nothing(measure) };
         Row::new("write tcp 4 KiB".to_owned(), held, goal)
     }
 
@@ -172,6 +191,24 @@ mod tests {
             text,
             "write tcp 4 KiB              1.00     2.00   2.00 (1.50 to 2.50)   3 of 9 rounds   MISSED: at least 2.5"
         );
+    }
+
+    #[test]
+    fn a_row_without_a_measurement_has_its_reason_and_misses_nothing() {
+        let row =
+            Row::not_measured("nixl tcp 4 KiB".to_owned(), Measure::GB_PER_S, "no such package".to_owned());
+        assert_eq!(row.to_string(), "nixl tcp 4 KiB           not measured: no such package");
+        assert_eq!(row.to_json()["not_measured"], "no such package");
+        assert!(judge(&[row]).is_ok());
+    }
+
+    #[test]
+    fn a_row_of_a_busy_machine_tells_so() {
+        let mut row = row(&[1.0], Some(Goal::AtLeast(0.9)));
+        row.held.others = vec![0.1];
+        assert!(row.to_string().ends_with("at least 0.9"), "{row}");
+        row.held.others = vec![1.2];
+        assert!(row.to_string().ends_with("at least 0.9   others used 1.2 cores"), "{row}");
     }
 
     #[test]

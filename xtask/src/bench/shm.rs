@@ -1,12 +1,13 @@
 //! `cargo xtask bench shm`: the crate `farreach-shm` and the engine over it, against the bare machine.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::contest::{Held, Measure};
 use super::report::{Goal, Row};
+use super::text;
 use crate::binaries::build_dist_example;
 use crate::paths;
 use crate::process::{command, output};
@@ -120,10 +121,6 @@ fn without_copies(list: &str) -> Result<f64> {
     Ok(total - copies)
 }
 
-fn text(path: &Path) -> Result<String> {
-    path.to_str().map(ToOwned::to_owned).with_context(|| format!("{} is not valid UTF-8", path.display()))
-}
-
 fn goal(label: &str) -> Option<Goal> {
     // With a space, so that a depth of 1 is none of 16.
     let label = format!("{label} ");
@@ -153,6 +150,7 @@ fn row(result: &Value) -> Result<Row> {
         engine: numbers("engine")?,
         tried: ratios.len(),
         ratios,
+        others: vec![],
     };
     let goal = goal(&label);
     Ok(Row::new(label, held, goal))

@@ -11,7 +11,7 @@ mod roots;
 mod spec;
 mod test;
 
-pub(crate) use self::roots::Userland;
+pub(crate) use self::roots::{PSM, Userland};
 pub(crate) use self::spec::{GuestSpec, Task};
 
 use std::path::{Path, PathBuf};

@@ -57,6 +57,10 @@ const PACKAGES: &[&str] = &[
 /// One of Debian's alternatives, which an installation would set up.
 const AWK: (&str, &str) = ("usr/bin/awk", "gawk");
 
+/// Also one of Debian's alternatives. libfabric 1.17 does not load without it.
+pub(crate) const PSM: (&str, &str) =
+    ("usr/lib/x86_64-linux-gnu/libpsm_infinipath.so.1", "/usr/lib/libpsm1/libpsm_infinipath.so.1.16");
+
 const NEWEST: Root<'static> = Root {
     name: "guest-newest",
     suites: &["unstable", "testing"],
@@ -75,9 +79,5 @@ const DEBIAN12: Root<'static> = Root {
     minimum: ("rdma-core", "44"),
     with_dependencies: true,
     foreign: &[],
-    // The second is also one of Debian's alternatives; libfabric 1.17 does not load without it.
-    links: &[
-        AWK,
-        ("usr/lib/x86_64-linux-gnu/libpsm_infinipath.so.1", "/usr/lib/libpsm1/libpsm_infinipath.so.1.16"),
-    ],
+    links: &[AWK, PSM],
 };
