@@ -178,6 +178,11 @@ impl Listener {
     /// removed with the listener, and with it those of listeners that were killed.
     pub fn bind_in(directory: &Arc<Directory>, patience: Duration) -> Result<Self, MeetError> {
         directory.remove_stale();
+        Self::bind_beside(directory, patience)
+    }
+
+    /// As [`bind_in`](Self::bind_in), and leaves stale files where they are.
+    pub(crate) fn bind_beside(directory: &Arc<Directory>, patience: Duration) -> Result<Self, MeetError> {
         let name = directory.name(&random()?);
         let socket = open()?;
         let mut file = directory.bind(&socket, &name)?;

@@ -124,7 +124,7 @@ fn is_ready(fd: BorrowedFd<'_>, events: PollFlags) -> bool {
 }
 
 /// `SO_PEERPIDFD`, since Linux 6.5. rustix has no function for it.
-fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+pub(crate) fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     const SO_PEERPIDFD: libc::c_int = 77;
     let pidfd: libc::c_int = socket_option(socket, SO_PEERPIDFD, -1)?;
     if pidfd < 0 {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
+use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 use std::thread;
@@ -417,6 +418,94 @@ fn a_low_limit_of_descriptors_is_told() {
     let address = server.address();
     let ended = end_of(&mut within_descriptors(40, &["ping", &address, "-n", "5", "-d", "shm"]));
     assert_eq!(ended.code, Some(0), "{ended:#?}");
+}
+
+/// The report of `farreach doctor --shm-dir`, without transfers.
+fn doctor_of(directory: &Path) -> Value {
+    let mut command = Command::new(FARREACH);
+    command.args(["doctor", "--no-transfers", "--json", "--shm-dir"]).arg(directory);
+    end_of(command.env("LD_LIBRARY_PATH", without_libraries())).json()
+}
+
+#[test]
+fn doctor_judges_a_directory() {
+    let volume = tempfile::tempdir().expect("a directory");
+    let path = volume.path().join("volume");
+    let with_mode = |mode| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        fs::set_permissions(&path, mode).expect("its mode");
+        finding(&doctor_of(&path), "shm directory")
+    };
+    let missing = finding(&doctor_of(&path), "shm directory");
+    assert_eq!((&missing["verdict"], &missing["subject"]), (&json!("fail"), &json!(path)));
+    let fix = missing["fixes"][0]["commands"][0].as_str().expect("a command");
+    // The first fix is a command that works.
+    assert!(end_of(Command::new("sh").args(["-c", fix])).code == Some(0) && path.is_dir(), "{fix}");
+    let good = with_mode(0o700);
+    assert_eq!(good["verdict"], "pass", "{good:#}");
+    assert!(good["found"].as_str().is_some_and(|it| it.contains("(mode 0700)")), "{good:#}");
+    assert_eq!(fs::read_dir(&path).expect("a directory").count(), 0);
+    let open = with_mode(0o777);
+    assert_eq!(open["verdict"], "fail", "{open:#}");
+    assert!(open["fixes"].to_string().contains("chmod go-w"), "{open:#}");
+    // Without a directory there is nothing to judge.
+    let none = Command::new(FARREACH)
+        .args(["doctor", "--no-transfers", "--json"])
+        .env("LD_LIBRARY_PATH", without_libraries())
+        .output()
+        .expect("it runs");
+    assert!(String::from_utf8_lossy(&none.stdout).contains("no directory for shm was named"));
+}
+
+/// Of another user, without the right to write, and with a limit of descriptors.
+#[test]
+fn doctor_says_what_keeps_processes_from_a_directory() {
+    let volume = tempfile::tempdir().expect("a directory");
+    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(volume.path(), readable).expect("its mode");
+    let path = volume.path().to_str().expect("a text");
+    let words = ["doctor", "--no-transfers", "--json", "--shm-dir", path];
+    // In a user namespace without a map it is nobody, and so is the owner.
+    let mut nobody = Command::new("unshare");
+    nobody.args(["--user", FARREACH]).args(words).env("LD_LIBRARY_PATH", without_libraries());
+    let told = finding(&end_of(&mut nobody).json(), "shm directory");
+    assert_eq!(told["verdict"], "fail", "{told:#}");
+    assert!(told["found"].as_str().is_some_and(|it| it.contains("user 65534")), "{told:#}");
+    let told = finding(&end_of(&mut within_descriptors(20, &words)).json(), "shm directory");
+    assert_eq!(told["verdict"], "unknown", "{told:#}");
+    assert!(told["found"].as_str().is_some_and(|it| it.contains("not tried: ")), "{told:#}");
+    let told = finding(&end_of(&mut without_memfd(&words)).json(), "shm directory");
+    assert!(told["found"].as_str().is_some_and(|it| it.contains("memfd_create is refused")), "{told:#}");
+    assert_eq!(fs::read_dir(path).expect("a directory").count(), 0);
+}
+
+#[test]
+fn doctor_moves_bytes_through_a_directory() {
+    let volumes = [tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory")];
+    let [one, other] = volumes.each_ref().map(|volume| volume.path().to_str().expect("a text"));
+    let mut alone = Command::new(FARREACH);
+    alone.args(["doctor", "--json", "--shm-dir", one]).env("LD_LIBRARY_PATH", without_libraries());
+    let report = end_of(&mut alone).json();
+    let told = finding(&report, "transfer");
+    assert_eq!((&told["verdict"], &told["subject"]), (&json!("pass"), &json!("shm")), "{told:#}");
+    let within = server(&["--shm-dir", one]);
+    let report = run(&within, "doctor", &["--json", "--shm-dir", one]).json();
+    let matrix = report["pair"]["matrix"].as_array().expect("a list").clone();
+    let shm = matrix.iter().find(|row| row["local"] == "shm").unwrap_or_else(|| panic!("{report:#}"));
+    assert_eq!(shm["state"], "works", "{shm:#}");
+    // Both hosts are judged, each with its directory.
+    for host in 0..2 {
+        let checks = report["hosts"][host]["checks"].as_array().expect("checks");
+        let check = checks.iter().find(|it| it["check"] == "shm directory");
+        assert_eq!(check.map(|it| &it["findings"][0]["subject"]), Some(&json!(one)), "{report:#}");
+    }
+    let report = run(&within, "doctor", &["--json", "--shm-dir", other]).json();
+    let left_out = report["pair"]["left_out"].to_string();
+    assert!(left_out.contains("the server has another directory for shm"), "{left_out}");
+    // One that cannot be used is a finding, and no reason to give up.
+    let missing = format!("{other}/missing");
+    let report = run(&within, "doctor", &["--json", "--shm-dir", &missing]).json();
+    assert_eq!(finding(&report, "shm directory")["verdict"], "fail");
 }
 
 #[test]

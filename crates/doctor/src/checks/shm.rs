@@ -118,7 +118,7 @@ pub(super) fn open_files(pack: &Pack) -> Answer {
 }
 
 /// Adds the fixes that raise the limit, for each place where it can be set.
-fn more_files(finding: Finding) -> Finding {
+pub(super) fn more_files(finding: Finding) -> Finding {
     finding
         .fix(
             Fix::new("raise the limit, as root or up to the hard limit")
