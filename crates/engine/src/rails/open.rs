@@ -143,11 +143,7 @@ impl Chooser {
     }
 
     fn within_host(&self) -> Result<Box<dyn Rail>, RailError> {
-        let rail = match &self.shm_dir {
-            None => ShmRail::open(self.window, self.message_max)?,
-            Some(directory) => ShmRail::open_in(directory, self.window, self.message_max)?,
-        };
-        Ok(Box::new(rail))
+        Ok(Box::new(ShmRail::open_in(self.shm_dir.as_deref(), self.window, self.message_max)?))
     }
 
     fn offered(&self, names: &[&str], tried: &mut Vec<(String, RailError)>) -> Vec<Box<dyn Rail>> {

@@ -3,7 +3,6 @@
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixListener;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use std::time::{Duration, Instant};
 use farreach_shm::{Connecting, Directory, DirectoryError, Expected, Listener, MeetError};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::pair::{OURS, THEIRS, accept, wait};
+use crate::pair::{OURS, THEIRS, accept, run_as_another_user, wait};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -233,31 +232,12 @@ fn stale_files_are_removed_in_steps() {
     assert_eq!(files(volume.path()), [] as [PathBuf; 0]);
 }
 
-/// Only root can start a process of another user. It shares a sticky directory.
 #[test]
 fn another_user_of_a_sticky_directory_is_refused() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
     let volume = tempfile::tempdir_in("/tmp").unwrap();
-    let program = volume.path().join("test");
-    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     fs::set_permissions(volume.path(), fs::Permissions::from_mode(0o1777)).unwrap();
-    let directory = Directory::open(volume.path()).unwrap();
-    let mut listener = listener(&directory);
-    let mut other = Command::new(&program)
-        .args(["--exact", "directory::role_of_another_user", "--ignored"])
-        .env("FARREACH_SHM_DIR", volume.path())
-        .env("FARREACH_SHM_NAME", listener.name())
-        .current_dir("/")
-        .uid(65534)
-        .spawn()
-        .unwrap();
-    let status = wait("its end", || {
-        assert!(listener.poll(Instant::now()).unwrap().is_none());
-        other.try_wait().unwrap()
-    });
-    assert!(status.success());
+    let mut listener = listener(&Directory::open(volume.path()).unwrap());
+    run_as_another_user("directory::role_of_another_user", &mut listener, volume.path());
     // It could not even connect.
     assert_eq!((listener.refused(), listener.strangers()), (0, 0));
 }
