@@ -181,6 +181,14 @@ impl Chooser {
             return Ok(vec![self.within_host()?]);
         }
         let (provider, bind) = match name.split_once('@') {
+            // libfabric has a provider of this name, too, which is none of the rails.
+            Some(("shm", _)) => {
+                return Err(RailError::new(
+                    format!("open {name}"),
+                    "the rail shm has no address: it connects processes of this host",
+                    "name the rail `shm`, and the directory of its sockets, if it has one, with `Settings::shm_dir`",
+                ));
+            }
             Some((provider, address)) => {
                 let bind = address.parse::<IpAddr>().map_err(|error| {
                     RailError::new(

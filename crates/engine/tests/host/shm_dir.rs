@@ -105,6 +105,17 @@ fn without_a_common_directory_namespaces_are_not_connected() {
     }
 }
 
+/// libfabric has a provider of the same name, which takes an address.
+#[test]
+fn an_address_of_shm_is_an_error() {
+    for name in ["shm@127.0.0.1", "shm@/run/farreach", "shm@"] {
+        let error = Engine::with(Settings::new().rails([name])).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoRail, "{error}");
+        assert!(error.cause().contains(&format!("open {name}: the rail shm has no address")), "{error}");
+        assert!(error.fix().contains("name the rail `shm`") && error.fix().contains("shm_dir"), "{error}");
+    }
+}
+
 #[test]
 fn a_directory_that_cannot_be_used_is_an_error() {
     let volume = tempfile::tempdir().unwrap();
