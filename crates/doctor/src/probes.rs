@@ -228,6 +228,8 @@ pub struct ShmDirectory {
     pub path: String,
     /// The user of the process that tried it.
     pub user: u32,
+    /// The number of this user outside of the user namespace of the process; null if it is not known.
+    pub user_outside: Option<u32>,
     /// Its owner; null if it was not read.
     pub owner: Option<u32>,
     /// Its mode, such as `0700`; null if it was not read.

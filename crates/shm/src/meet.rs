@@ -95,6 +95,9 @@ impl MeetError {
                 "start both processes in one network namespace, or name a directory that both see"
             }
             Self::Process(ProcessError::OtherUser { .. }) => "run both processes as one user",
+            Self::Process(ProcessError::UnknownUser { .. }) => {
+                "run this process as a user that its user namespace has a number for, and not as nobody"
+            }
             Self::Process(ProcessError::Call { .. }) => "raise `ulimit -n`, and permit the call",
             Self::Process(ProcessError::Invisible) => {
                 "use Linux 6.5 or newer, run both processes in one pid namespace, or use another rail"

@@ -163,6 +163,9 @@ fn obstacle_of(error: MeetError) -> Obstacle {
 fn obstacle_of_process(error: ProcessError) -> Obstacle {
     match error {
         ProcessError::Call { call, error } => Obstacle { call, error },
+        error @ ProcessError::UnknownUser { .. } => {
+            Obstacle::new(Obstacle::USER, io::Error::other(error.to_string()))
+        }
         other => Obstacle::new("getsockopt(SO_PEERPIDFD)", io::Error::other(other.to_string())),
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
@@ -195,9 +196,42 @@ fn a_killed_server_is_told_to_the_client() {
     }
 }
 
-/// A client that is another user, in the eyes of the kernel: in a user namespace without a map it is nobody.
+/// A client that is another user. Only root can start one.
 #[test]
 fn another_user_is_told() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let server = server(&RAIL);
+    // A copy that the other user may execute.
+    let folder = tempfile::tempdir_in("/tmp").expect("a directory");
+    let program = folder.path().join("farreach");
+    fs::copy(FARREACH, &program).expect("a copy");
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(folder.path(), open).expect("its mode");
+    let other = |words: &[&str]| {
+        let mut command = Command::new(&program);
+        command.args(words).current_dir("/").uid(65533).env("LD_LIBRARY_PATH", without_libraries());
+        command
+    };
+    let address = server.address();
+    for command in ["fill", "ping", "blast", "bench"] {
+        let words = [
+            "error: shm does not reach the server",
+            "as user 65533",
+            "run this command as the server's user",
+        ];
+        assert_fails(&mut other(&[command, &address, "-d", "shm"]), 3, &words);
+    }
+    let report = end_of(&mut other(&["doctor", &address, "--json"])).json();
+    let left_out = report["pair"]["left_out"].as_array().expect("a list").clone();
+    let shm = left_out.iter().find(|it| it["rail"] == "shm").unwrap_or_else(|| panic!("{left_out:?}"));
+    assert!(shm["reason"].as_str().is_some_and(|why| why.contains("as user 65533")), "{shm}");
+}
+
+/// In a user namespace without a map, all users have the number of this one.
+#[test]
+fn a_user_without_a_number_is_told() {
     let server = server(&RAIL);
     let nobody = |words: &[&str]| {
         let mut command = Command::new("unshare");
@@ -206,23 +240,26 @@ fn another_user_is_told() {
     };
     let address = server.address();
     for command in ["fill", "ping", "blast", "bench"] {
-        let words = [
-            "error: shm does not reach the server",
-            "as user 65534",
-            "run this command as the server's user",
-        ];
+        let words = ["this host has no rail shm", "cannot be told: user 65534", "and not as nobody"];
         assert_fails(&mut nobody(&[command, &address, "-d", "shm"]), 3, &words);
     }
     // Without a name there is no common rail.
-    assert_fails(
-        &mut nobody(&["ping", &address]),
-        3,
-        &["no common rail with the server", "shm does not reach it: "],
-    );
+    assert_fails(&mut nobody(&["ping", &address]), 3, &["no common rail with the server"]);
     let report = end_of(&mut nobody(&["doctor", &address, "--json"])).json();
-    let left_out = report["pair"]["left_out"].as_array().expect("a list").clone();
-    let shm = left_out.iter().find(|it| it["rail"] == "shm").unwrap_or_else(|| panic!("{left_out:?}"));
-    assert!(shm["reason"].as_str().is_some_and(|why| why.contains("as user 65534")), "{shm}");
+    let told = finding(&report, "shm");
+    assert_eq!((&told["verdict"], &told["subject"]), (&json!("fail"), &json!("geteuid")), "{told:#}");
+}
+
+/// The same user, with other numbers in a user namespace and a pid namespace.
+#[test]
+fn namespaces_of_one_user_are_connected() {
+    let server = server(&RAIL);
+    for namespaces in [&["--user", "--map-user=7"][..], &["--pid", "--kill-child"]] {
+        let mut command = Command::new("unshare");
+        command.args(namespaces).args([FARREACH, "ping", &server.address(), "-n", "5", "-d", "shm"]);
+        let ended = end_of(command.env("LD_LIBRARY_PATH", without_libraries()));
+        assert_eq!(ended.code, Some(0), "{namespaces:?}: {ended:#?}");
+    }
 }
 
 /// Answers every client with this welcome.

@@ -6,8 +6,6 @@ use crate::finding::{Answer, Finding, Fix};
 use crate::pack::Pack;
 use crate::probes::{Refused, Shm, ShmDirectory, ShmDirectoryProblem};
 
-const UID_MAP: &str = "/proc/self/uid_map";
-
 /// The number by which the kernel shows users that a user namespace does not have.
 const OVERFLOW_USER: u32 = 65534;
 
@@ -22,7 +20,7 @@ pub(super) fn shm_directory(pack: &Pack) -> Answer {
         return Answer::DoesNotApply("no directory for shm was named (--shm-dir)".to_owned());
     };
     let finding = match &directory.problem {
-        None => usable(pack, shm, directory),
+        None => usable(shm, directory),
         Some(ShmDirectoryProblem::NotTried(reason)) => Finding::unknown(format!("not tried: {reason}")),
         Some(ShmDirectoryProblem::OtherOwner) => other_owner(directory),
         Some(ShmDirectoryProblem::OthersCanWrite) => others_can_write(directory),
@@ -35,8 +33,8 @@ pub(super) fn shm_directory(pack: &Pack) -> Answer {
         .into()
 }
 
-fn usable(pack: &Pack, shm: &Shm, directory: &ShmDirectory) -> Finding {
-    let who = user_words(pack, directory.user);
+fn usable(shm: &Shm, directory: &ShmDirectory) -> Finding {
+    let who = user_words(directory);
     let found =
         format!("{}; processes of {who} meet here, whatever their network namespace", owned(directory));
     match &shm.peer_pidfd {
@@ -150,25 +148,14 @@ fn owned(directory: &ShmDirectory) -> String {
 }
 
 /// Names the user, also by the number outside of its user namespace: others are compared by that.
-fn user_words(pack: &Pack, user: u32) -> String {
-    match pack.text(UID_MAP).ok().and_then(|map| outside(map, user)) {
+fn user_words(directory: &ShmDirectory) -> String {
+    let user = directory.user;
+    match directory.user_outside {
         Some(outside) if outside != user => {
             format!("user {user}, who is user {outside} outside of this user namespace,")
         }
         _ => format!("user {user}"),
     }
-}
-
-/// Returns the number of a user outside of the user namespace with this map.
-fn outside(map: &str, user: u32) -> Option<u32> {
-    map.lines().find_map(|line| {
-        let mut numbers = line.split_whitespace().map(str::parse::<u32>);
-        let [Some(Ok(first)), Some(Ok(outside)), Some(Ok(count))] = [(); 3].map(|()| numbers.next()) else {
-            return None;
-        };
-        let offset = user.checked_sub(first).filter(|offset| *offset < count)?;
-        outside.checked_add(offset)
-    })
 }
 
 /// Returns a path as a word for a shell.
@@ -185,18 +172,6 @@ fn quoted(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn users_are_followed_out_of_their_namespace() {
-        let map = "         0     100000      65536\n  70000   5   1";
-        assert_eq!(outside(map, 0), Some(100_000));
-        assert_eq!(outside(map, 65_535), Some(165_535));
-        assert_eq!(outside(map, 65_536), None);
-        assert_eq!(outside(map, 70_000), Some(5));
-        assert_eq!(outside("0 4294967295 2", 1), None);
-        assert_eq!(outside("", 0), None);
-        assert_eq!(outside("0 x 1\n0 0", 0), None);
-    }
 
     #[test]
     fn paths_are_words_of_a_shell() {

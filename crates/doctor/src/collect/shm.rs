@@ -37,6 +37,7 @@ fn look_at(path: &Path, survey: &Survey) -> ShmDirectory {
     ShmDirectory {
         path: path.to_string_lossy().into_owned(),
         user: rustix::process::geteuid().as_raw(),
+        user_outside: survey.place.as_ref().map(|place| place.user),
         owner: metadata.as_ref().map(MetadataExt::uid),
         mode: metadata.map(|it| format!("{:04o}", it.permissions().mode() & 0o7777)),
         problem: attempt(path, survey).err(),
