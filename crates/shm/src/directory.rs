@@ -92,6 +92,17 @@ pub enum DirectoryError {
         /// The user of this process.
         ours: u32,
     },
+    /// Its owner cannot be told from the user of this process.
+    #[error(
+        "the owner of the directory {} cannot be told: user {user} here stands for all that this user namespace does \
+         not have", .path.display()
+    )]
+    UnknownUser {
+        /// Its path.
+        path: PathBuf,
+        /// The number of the user of this process.
+        user: u32,
+    },
     /// Other users can write to it, and could replace the sockets.
     #[error("other users can write to the directory {} (mode {mode:04o})", .path.display())]
     OthersCanWrite {
@@ -117,6 +128,9 @@ impl DirectoryError {
     pub fn fix(&self) -> &'static str {
         match self {
             Self::OtherOwner { .. } => "name a directory of this user, which `mkdir -m 700` creates",
+            Self::UnknownUser { .. } => {
+                "run this process as a user that its user namespace has a number for, and not as nobody"
+            }
             Self::OthersCanWrite { .. } => {
                 "take the right to write from others (`chmod go-w`), or create a directory in it with \
                  `mkdir -m 700`, and name that one"
@@ -155,7 +169,7 @@ impl Directory {
             return Err(DirectoryError::OtherOwner { path: path.to_owned(), owner, ours });
         }
         if !is_told_from_others() {
-            return Err(DirectoryError::OtherOwner { path: path.to_owned(), owner, ours });
+            return Err(DirectoryError::UnknownUser { path: path.to_owned(), user: ours });
         }
         // In a sticky directory others can create files, but not replace those of this user.
         if mode & 0o022 != 0 && mode & 0o1000 == 0 {

@@ -46,7 +46,9 @@ fn look_at(path: &Path, survey: &Survey) -> ShmDirectory {
 
 fn attempt(path: &Path, survey: &Survey) -> Result<(), ShmDirectoryProblem> {
     let problem = |error| match error {
-        DirectoryError::OtherOwner { .. } => ShmDirectoryProblem::OtherOwner,
+        DirectoryError::OtherOwner { .. } | DirectoryError::UnknownUser { .. } => {
+            ShmDirectoryProblem::OtherOwner
+        }
         DirectoryError::OthersCanWrite { .. } => ShmDirectoryProblem::OthersCanWrite,
         DirectoryError::Call { call, error, .. } => {
             ShmDirectoryProblem::Refused(Refused::new(call, words(&error)))

@@ -8,7 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use farreach_shm::{
-    Connecting, Directory, Event, Expected, Link, Listener, MeetError, Place, Process, ProcessError,
+    Connecting, Directory, DirectoryError, Event, Expected, Link, Listener, MeetError, Place, Process,
+    ProcessError,
 };
 
 use crate::filter::forbid_if;
@@ -205,7 +206,8 @@ fn role_of_nobody() {
     assert!(error.fix().contains("a user that its user namespace has a number for"), "{}", error.fix());
     // The directory seems to belong to it, too.
     let error = Directory::open(std::env::var_os("FARREACH_SHM_DIR").unwrap()).unwrap_err();
-    assert!(error.to_string().contains("user 65534"), "{error}");
+    assert!(matches!(error, DirectoryError::UnknownUser { user: 65534, .. }), "{error}");
+    assert!(error.fix().contains("nobody"), "{}", error.fix());
     let survey = farreach_shm::Survey::take();
     let first = survey.obstacles.first().expect("it cannot have links");
     assert!(first.to_string().contains("cannot be told") && first.fix().contains("nobody"), "{first}");
