@@ -255,7 +255,7 @@ fn serve(args: &AgentArgs, prepared: Prepared, client: SocketAddr) -> Result<Str
         && task.is_without_engine()
     {
         log(client, &format!("doctor from {}: {}", order.host, task.words()));
-        doctor::answer(&mut line, task, &args.rails, args.gid_index)?;
+        doctor::answer(&mut line, task, &args.rails, args.gid_index, args.shm_dir.as_deref())?;
         return Ok("doctor finished".to_owned());
     }
     let engine = match engine.context("the order has no engine")? {

@@ -281,10 +281,7 @@ pub(crate) fn within_host(shm_dir: Option<&Path>) -> Result<Properties, Failure>
             .cause(obstacle.to_string())
             .fix(obstacle.fix()));
     }
-    let rail = match shm_dir {
-        None => ShmRail::open(1, ShmRail::MESSAGE_BYTES_MAX),
-        Some(path) => ShmRail::open_in(path, 1, ShmRail::MESSAGE_BYTES_MAX),
-    };
+    let rail = ShmRail::open_in(shm_dir, 1, ShmRail::MESSAGE_BYTES_MAX);
     rail.map(|rail| rail.properties().clone()).map_err(|error| Failure::of(&error.into()))
 }
 

@@ -211,6 +211,47 @@ pub struct Shm {
     pub refused: Vec<Refused>,
     /// The error of the seal against writing (`F_SEAL_FUTURE_WRITE`), or null.
     pub read_only_seal: Option<String>,
+    /// The error of the call that tells the process at the other end of a socket in any pid namespace (`SO_PEERPIDFD`), or null.
+    #[serde(default)]
+    pub peer_pidfd: Option<String>,
+    /// The directory that was named with `--shm-dir`, or null.
+    #[serde(default)]
+    pub directory: Option<ShmDirectory>,
+}
+
+/// The directory in which processes meet over the rail within a host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct ShmDirectory {
+    /// Its path.
+    pub path: String,
+    /// The user of the process that tried it.
+    pub user: u32,
+    /// The number of this user outside of the user namespace of the process; null if it is not known.
+    pub user_outside: Option<u32>,
+    /// Its owner; null if it was not read.
+    pub owner: Option<u32>,
+    /// Its mode, such as `0700`; null if it was not read.
+    pub mode: Option<String>,
+    /// Why it cannot be used; null if a link was made through it.
+    pub problem: Option<ShmDirectoryProblem>,
+}
+
+/// The reason why a directory cannot be used for the rail within a host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ShmDirectoryProblem {
+    /// It belongs to another user.
+    OtherOwner,
+    /// Other users can write to it, and it is not sticky.
+    OthersCanWrite,
+    /// A call failed.
+    Refused(Refused),
+    /// It was not tried, for this reason.
+    NotTried(String),
 }
 
 /// A call that the kernel refused.

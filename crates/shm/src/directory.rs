@@ -11,14 +11,16 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use farreach_memory::process_epoch;
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, chmodat, fchmod, fstat, open, openat};
-use rustix::fs::{renameat, unlinkat};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, chmodat, fchmod, fstat, fstatfs};
+use rustix::fs::{open, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with};
 use rustix::process::geteuid;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::Hex;
 use crate::host::{boot_id, host_digest};
+use crate::user::is_told_from_others;
 
 /// Names of listeners begin with it. 32 hexadecimal digits follow.
 pub(crate) const NAME: &str = "farreach-";
@@ -37,6 +39,14 @@ const UNFINISHED_FOR: Duration = Duration::from_secs(60);
 const ENTRIES_MAX: usize = 4096;
 /// Sockets that it tries to connect to.
 const PROBES_MAX: usize = 256;
+
+/// The types of file systems that only one kernel mounts at a time: ext4, xfs, btrfs, tmpfs, overlayfs,
+/// f2fs, zfs and bcachefs. Files of other kernels can only be there through a virtual machine.
+const LOCAL_FILE_SYSTEMS: [u64; 8] =
+    [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630, 0xf2f5_2010, 0x2fc1_2fc1, 0xca45_1a4e];
+
+/// How far the clock may have been adjusted between two boots.
+const CLOCK_ERROR_MAX: Duration = Duration::from_secs(60);
 
 /// A directory for the sockets of listeners.
 ///
@@ -64,6 +74,8 @@ pub struct Directory {
     /// The beginning of the names of this host's listeners. Other hosts may see the directory, too, and
     /// a socket of theirs looks here as one of a killed process does.
     prefix: String,
+    /// Whether it is in a file system that only one kernel mounts at a time.
+    is_local: bool,
 }
 
 /// A directory cannot be used.
@@ -79,6 +91,17 @@ pub enum DirectoryError {
         owner: u32,
         /// The user of this process.
         ours: u32,
+    },
+    /// Its owner cannot be told from the user of this process.
+    #[error(
+        "the owner of the directory {} cannot be told: user {user} here stands for all that this user namespace does \
+         not have", .path.display()
+    )]
+    UnknownUser {
+        /// Its path.
+        path: PathBuf,
+        /// The number of the user of this process.
+        user: u32,
     },
     /// Other users can write to it, and could replace the sockets.
     #[error("other users can write to the directory {} (mode {mode:04o})", .path.display())]
@@ -105,6 +128,9 @@ impl DirectoryError {
     pub fn fix(&self) -> &'static str {
         match self {
             Self::OtherOwner { .. } => "name a directory of this user, which `mkdir -m 700` creates",
+            Self::UnknownUser { .. } => {
+                "run this process as a user that its user namespace has a number for, and not as nobody"
+            }
             Self::OthersCanWrite { .. } => {
                 "take the right to write from others (`chmod go-w`), or create a directory in it with \
                  `mkdir -m 700`, and name that one"
@@ -142,6 +168,9 @@ impl Directory {
         if owner != ours && owner != 0 {
             return Err(DirectoryError::OtherOwner { path: path.to_owned(), owner, ours });
         }
+        if !is_told_from_others() {
+            return Err(DirectoryError::UnknownUser { path: path.to_owned(), user: ours });
+        }
         // In a sticky directory others can create files, but not replace those of this user.
         if mode & 0o022 != 0 && mode & 0o1000 == 0 {
             return Err(DirectoryError::OthersCanWrite { path: path.to_owned(), mode });
@@ -152,7 +181,10 @@ impl Directory {
             error: obstacle.error,
         })?;
         let prefix = format!("{NAME}{}", &host_digest(&boot_id)[..HOST_DIGITS]);
-        Ok(Arc::new(Self { fd, path: path.to_owned(), device: stat.st_dev, inode: stat.st_ino, prefix }))
+        // Otherwise it is not known who else uses it.
+        let is_local = fstatfs(&fd).is_ok_and(|it| LOCAL_FILE_SYSTEMS.contains(&(it.f_type as u64)));
+        let (path, device, inode) = (path.to_owned(), stat.st_dev, stat.st_ino);
+        Ok(Arc::new(Self { fd, path, device, inode, prefix, is_local }))
     }
 
     /// Returns the path that was opened.
@@ -218,16 +250,18 @@ impl Directory {
         Ok((fd, stat))
     }
 
-    /// Removes sockets of processes that were killed. It looks at a bounded number of files, and what
-    /// fails is left to the next listener.
+    /// Removes sockets of processes that were killed, or that an earlier boot of this host has ended. It
+    /// looks at a bounded number of files, and what fails is left to the next listener.
     pub(crate) fn remove_stale(&self) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let Ok(fd) = openat(&self.fd, c".", flags, Mode::empty()) else { return };
         let Ok(entries) = Dir::new(fd) else { return };
+        let booted = booted_unix_seconds();
         let names = entries.take(ENTRIES_MAX).map_while(Result::ok).filter_map(|entry| {
             let name = entry.file_name().to_str().ok()?.to_owned();
-            let is_of_host = name.starts_with(&self.prefix);
-            (is_of_host && is_name(name.strip_suffix(UNFINISHED).unwrap_or(&name))).then_some(name)
+            let is_listener = is_name(name.strip_suffix(UNFINISHED).unwrap_or(&name));
+            let is_candidate = || name.starts_with(&self.prefix) || self.is_of_earlier_boot(&name, booted);
+            (is_listener && is_candidate()).then_some(name)
         });
         for name in names.take(PROBES_MAX) {
             if self.is_stale(&name) {
@@ -237,6 +271,18 @@ impl Directory {
         }
     }
 
+    /// Returns whether a file with the name of another boot is older than this boot, and of this host.
+    ///
+    /// A file system that several hosts mount has files of hosts that have run for longer. And a virtual
+    /// machine may share a directory with this host, which then sees files of its kernel: they are
+    /// younger than this boot.
+    fn is_of_earlier_boot(&self, name: &str, booted: u64) -> bool {
+        self.is_local
+            && self
+                .look(name)
+                .is_ok_and(|(_, stat)| changed(&stat).saturating_add(CLOCK_ERROR_MAX.as_secs()) < booted)
+    }
+
     fn is_stale(&self, name: &str) -> bool {
         let Ok((fd, stat)) = self.look(name) else { return false };
         if !is_own_socket(&stat) {
@@ -244,8 +290,7 @@ impl Directory {
         }
         // Its file exists shortly before the socket is bound to it.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let changed = u64::try_from(stat.st_mtime).unwrap_or(0);
-        if name.ends_with(UNFINISHED) && now.saturating_sub(changed) < UNFINISHED_FOR.as_secs() {
+        if name.ends_with(UNFINISHED) && now.saturating_sub(changed(&stat)) < UNFINISHED_FOR.as_secs() {
             return false;
         }
         // A listener has a socket of another type, so it does not get this connection: the error is
@@ -304,6 +349,18 @@ pub(crate) fn is_name(name: &str) -> bool {
     name.strip_prefix(NAME).is_some_and(|digits| digits.len() == 32 && digits.bytes().all(is_digit))
 }
 
+/// Returns when a file was created or written, in seconds since 1970.
+fn changed(stat: &Stat) -> u64 {
+    u64::try_from(stat.st_mtime).unwrap_or(0)
+}
+
+/// Returns when this host was booted, in seconds since 1970, by its clock of today.
+fn booted_unix_seconds() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let running = clock_gettime(ClockId::Boottime).tv_sec;
+    now.saturating_sub(u64::try_from(running).unwrap_or(u64::MAX))
+}
+
 fn is_own_socket(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::Socket && stat.st_uid == geteuid().as_raw()
 }
@@ -357,6 +414,24 @@ mod tests {
             last_modification: rustix::fs::Timespec { tv_sec: 0, tv_nsec: 0 },
         };
         rustix::fs::utimensat(CWD, &path, &old, AtFlags::empty()).unwrap();
+        directory.remove_stale();
+        assert!(!path.exists());
+    }
+
+    /// A host that has run for longer than this one may be using the file.
+    #[test]
+    fn old_files_of_a_file_system_of_several_hosts_stay() {
+        let volume = tempfile::tempdir().unwrap();
+        let path = volume.path().join(format!("{NAME}{}", "0".repeat(32)));
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let old = rustix::fs::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let old = rustix::fs::Timestamps { last_access: old, last_modification: old };
+        rustix::fs::utimensat(CWD, &path, &old, AtFlags::empty()).unwrap();
+        let mut directory = Directory::open(volume.path()).unwrap();
+        Arc::get_mut(&mut directory).unwrap().is_local = false;
+        directory.remove_stale();
+        assert!(path.exists());
+        Arc::get_mut(&mut directory).unwrap().is_local = true;
         directory.remove_stale();
         assert!(!path.exists());
     }

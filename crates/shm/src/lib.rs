@@ -69,6 +69,7 @@ mod segment;
 mod sleep;
 mod socket;
 mod survey;
+mod user;
 mod wire;
 mod words;
 

@@ -95,6 +95,9 @@ impl MeetError {
                 "start both processes in one network namespace, or name a directory that both see"
             }
             Self::Process(ProcessError::OtherUser { .. }) => "run both processes as one user",
+            Self::Process(ProcessError::UnknownUser { .. }) => {
+                "run this process as a user that its user namespace has a number for, and not as nobody"
+            }
             Self::Process(ProcessError::Call { .. }) => "raise `ulimit -n`, and permit the call",
             Self::Process(ProcessError::Invisible) => {
                 "use Linux 6.5 or newer, run both processes in one pid namespace, or use another rail"
@@ -178,6 +181,11 @@ impl Listener {
     /// removed with the listener, and with it those of listeners that were killed.
     pub fn bind_in(directory: &Arc<Directory>, patience: Duration) -> Result<Self, MeetError> {
         directory.remove_stale();
+        Self::bind_beside(directory, patience)
+    }
+
+    /// As [`bind_in`](Self::bind_in), and leaves stale files where they are.
+    pub(crate) fn bind_beside(directory: &Arc<Directory>, patience: Duration) -> Result<Self, MeetError> {
         let name = directory.name(&random()?);
         let socket = open()?;
         let mut file = directory.bind(&socket, &name)?;

@@ -15,6 +15,9 @@ pub struct Obstacle {
 }
 
 impl Obstacle {
+    /// The call of an obstacle that is the user of this process.
+    pub(crate) const USER: &str = "geteuid";
+
     pub(crate) fn new(call: &'static str, error: impl Into<io::Error>) -> Self {
         Self { call, error: error.into() }
     }
@@ -23,6 +26,9 @@ impl Obstacle {
     pub fn fix(&self) -> &'static str {
         match Errno::from_io_error(&self.error) {
             _ if self.call.starts_with("/proc") => "mount /proc, and permit this process to read it",
+            _ if self.call == Self::USER => {
+                "run this process as a user that its user namespace has a number for, and not as nobody"
+            }
             Some(Errno::MFILE) => "raise the limit of open files (`ulimit -n`)",
             Some(Errno::NFILE) => "raise the limit of open files of the host (`fs.file-max`)",
             Some(Errno::NOMEM | Errno::NOSPC) => "free memory, or raise the limit of this process",

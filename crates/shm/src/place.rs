@@ -3,11 +3,10 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use rustix::process::geteuid;
-
 use crate::directory::Directory;
 use crate::host::{boot_id, digest, host_digest};
 use crate::obstacle::Obstacle;
+use crate::user::user_outside;
 
 /// Where a process runs. Processes have links only if they run in the same place.
 ///
@@ -25,7 +24,8 @@ use crate::obstacle::Obstacle;
 pub struct Place {
     /// A random number that the kernel of the host has chosen at its start.
     pub boot_id: String,
-    /// The number of the user, in the user namespace of the process.
+    /// The number of the user, outside of the user namespace of the process if that has a map. In
+    /// namespaces within namespaces it may differ for one user; such processes have no links.
     pub user: u32,
     /// The number of the network namespace. Names of abstract sockets belong to one.
     pub network_namespace: u64,
@@ -101,7 +101,7 @@ impl Place {
         const NAMESPACE: &str = "/proc/self/ns/net";
         let network_namespace =
             fs::metadata(NAMESPACE).map_err(|error| Obstacle { call: NAMESPACE, error })?.ino();
-        Ok(Self { boot_id: boot_id()?, user: geteuid().as_raw(), network_namespace, directory: None })
+        Ok(Self { boot_id: boot_id()?, user: user_outside(), network_namespace, directory: None })
     }
 
     /// Reads the place of this process, whose sockets are in this directory.

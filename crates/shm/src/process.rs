@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 
+use crate::user::is_told_from_others;
+
 /// A process, by a descriptor that no other process can get.
 ///
 /// ```
@@ -34,6 +36,15 @@ pub enum ProcessError {
         theirs: u32,
         /// The user of this process.
         ours: u32,
+    },
+    /// This process cannot tell its user from others: its user namespace has no number for some of
+    /// them, and they all seem to have the number of this one.
+    #[error(
+        "the user of the process cannot be told: user {user} here stands for all that this user namespace does not have"
+    )]
+    UnknownUser {
+        /// The number of the user of this process.
+        user: u32,
     },
     /// It is in a pid namespace that this process does not see. Since Linux 6.5 that is no obstacle.
     #[error("the process is in another pid namespace, which needs Linux 6.5 or newer")]
@@ -68,6 +79,9 @@ impl Process {
         let (theirs, ours) = (credentials.uid, geteuid().as_raw());
         if theirs != ours {
             return Err(ProcessError::OtherUser { theirs, ours });
+        }
+        if !is_told_from_others() {
+            return Err(ProcessError::UnknownUser { user: ours });
         }
         let pidfd = match peer_pidfd(socket) {
             Ok(pidfd) => pidfd,
@@ -124,7 +138,7 @@ fn is_ready(fd: BorrowedFd<'_>, events: PollFlags) -> bool {
 }
 
 /// `SO_PEERPIDFD`, since Linux 6.5. rustix has no function for it.
-fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+pub(crate) fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     const SO_PEERPIDFD: libc::c_int = 77;
     let pidfd: libc::c_int = socket_option(socket, SO_PEERPIDFD, -1)?;
     if pidfd < 0 {

@@ -3,17 +3,19 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
+use crate::directory::{Directory, DirectoryError};
 use crate::link::own_event;
 use crate::map::{Access, DescriptorError, Mapping};
 use crate::meet::{Connecting, Expected, Listener, MeetError};
 use crate::obstacle::Obstacle;
 use crate::place::Place;
-use crate::process::{Process, ProcessError};
+use crate::process::{Process, ProcessError, peer_pidfd};
 
 /// What links need, and what of it this process has.
 ///
@@ -35,6 +37,10 @@ pub struct Survey {
     /// The error of the seal that keeps peers from writing to memory that is granted for reading
     /// only (`F_SEAL_FUTURE_WRITE`). Only [`Link::grant`](crate::Link::grant) needs it.
     pub read_only_seal: Option<io::Error>,
+    /// The error of the call that tells the process at the other end of a socket, wherever it runs
+    /// (`SO_PEERPIDFD`, since Linux 6.5). Without it, processes of different pid namespaces have no
+    /// links.
+    pub peer_pidfd: Option<io::Error>,
 }
 
 impl Survey {
@@ -46,11 +52,32 @@ impl Survey {
         obstacles.extend(trials.into_iter().filter_map(Result::err));
         // What is refused already would be refused again.
         if obstacles.is_empty() {
-            obstacles.extend(meet().err().map(obstacle_of));
+            obstacles.extend(meet(None).err().map(obstacle_of));
         }
         let is_without_memory = obstacles.iter().any(|obstacle| obstacle.call == MEMFD_CREATE);
         let read_only_seal = if is_without_memory { None } else { read_only().err() };
-        Self { place, obstacles, read_only_seal }
+        let peer_pidfd = UnixStream::pair().and_then(|(one, _other)| peer_pidfd(one.as_fd())).err();
+        Self { place, obstacles, read_only_seal, peer_pidfd }
+    }
+
+    /// Makes a link within this process, through a socket in this directory. It leaves nothing behind,
+    /// and removes no stale files.
+    ///
+    /// ```
+    /// use farreach_shm::{Directory, Survey};
+    ///
+    /// let volume = tempfile::tempdir()?;
+    /// Survey::try_directory(&Directory::open(volume.path())?)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn try_directory(directory: &Arc<Directory>) -> Result<(), DirectoryError> {
+        meet(Some(directory)).map_err(|error| match error {
+            MeetError::Directory(error) => error,
+            other => {
+                let Obstacle { call, error } = obstacle_of(other);
+                directory.failed(call, error)
+            }
+        })
     }
 }
 
@@ -99,13 +126,20 @@ fn descriptors() -> Result<(), Obstacle> {
 }
 
 /// Makes a link to this process itself. No call of it blocks.
-fn meet() -> Result<(), MeetError> {
+fn meet(directory: Option<&Arc<Directory>>) -> Result<(), MeetError> {
     const TURNS: usize = 16;
-    let mut listener = Listener::bind(Duration::from_secs(1))?;
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let mut listener = match directory {
+        None => Listener::bind(PATIENCE)?,
+        Some(directory) => Listener::bind_beside(directory, PATIENCE)?,
+    };
     // The name of the listener is random, and the link is closed at once.
     let (connector, acceptor) = ([1; 32], [2; 32]);
     listener.expect(Expected { id: 0, theirs: connector, ours: acceptor });
-    let mut connecting = Connecting::new(listener.name(), connector, acceptor)?;
+    let mut connecting = match directory {
+        None => Connecting::new(listener.name(), connector, acceptor)?,
+        Some(directory) => Connecting::new_in(directory, listener.name(), connector, acceptor)?,
+    };
     let mut met = Vec::new();
     for _ in 0..TURNS {
         if connecting.poll()?.is_some() {
@@ -129,6 +163,9 @@ fn obstacle_of(error: MeetError) -> Obstacle {
 fn obstacle_of_process(error: ProcessError) -> Obstacle {
     match error {
         ProcessError::Call { call, error } => Obstacle { call, error },
+        error @ ProcessError::UnknownUser { .. } => {
+            Obstacle::new(Obstacle::USER, io::Error::other(error.to_string()))
+        }
         other => Obstacle::new("getsockopt(SO_PEERPIDFD)", io::Error::other(other.to_string())),
     }
 }

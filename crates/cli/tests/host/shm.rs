@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 use std::thread;
@@ -194,9 +196,42 @@ fn a_killed_server_is_told_to_the_client() {
     }
 }
 
-/// A client that is another user, in the eyes of the kernel: in a user namespace without a map it is nobody.
+/// A client that is another user. Only root can start one.
 #[test]
 fn another_user_is_told() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let server = server(&RAIL);
+    // A copy that the other user may execute.
+    let folder = tempfile::tempdir_in("/tmp").expect("a directory");
+    let program = folder.path().join("farreach");
+    fs::copy(FARREACH, &program).expect("a copy");
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(folder.path(), open).expect("its mode");
+    let other = |words: &[&str]| {
+        let mut command = Command::new(&program);
+        command.args(words).current_dir("/").uid(65533).env("LD_LIBRARY_PATH", without_libraries());
+        command
+    };
+    let address = server.address();
+    for command in ["fill", "ping", "blast", "bench"] {
+        let words = [
+            "error: shm does not reach the server",
+            "as user 65533",
+            "run this command as the server's user",
+        ];
+        assert_fails(&mut other(&[command, &address, "-d", "shm"]), 3, &words);
+    }
+    let report = end_of(&mut other(&["doctor", &address, "--json"])).json();
+    let left_out = report["pair"]["left_out"].as_array().expect("a list").clone();
+    let shm = left_out.iter().find(|it| it["rail"] == "shm").unwrap_or_else(|| panic!("{left_out:?}"));
+    assert!(shm["reason"].as_str().is_some_and(|why| why.contains("as user 65533")), "{shm}");
+}
+
+/// In a user namespace without a map, all users have the number of this one.
+#[test]
+fn a_user_without_a_number_is_told() {
     let server = server(&RAIL);
     let nobody = |words: &[&str]| {
         let mut command = Command::new("unshare");
@@ -205,23 +240,26 @@ fn another_user_is_told() {
     };
     let address = server.address();
     for command in ["fill", "ping", "blast", "bench"] {
-        let words = [
-            "error: shm does not reach the server",
-            "as user 65534",
-            "run this command as the server's user",
-        ];
+        let words = ["this host has no rail shm", "cannot be told: user 65534", "and not as nobody"];
         assert_fails(&mut nobody(&[command, &address, "-d", "shm"]), 3, &words);
     }
     // Without a name there is no common rail.
-    assert_fails(
-        &mut nobody(&["ping", &address]),
-        3,
-        &["no common rail with the server", "shm does not reach it: "],
-    );
+    assert_fails(&mut nobody(&["ping", &address]), 3, &["no common rail with the server"]);
     let report = end_of(&mut nobody(&["doctor", &address, "--json"])).json();
-    let left_out = report["pair"]["left_out"].as_array().expect("a list").clone();
-    let shm = left_out.iter().find(|it| it["rail"] == "shm").unwrap_or_else(|| panic!("{left_out:?}"));
-    assert!(shm["reason"].as_str().is_some_and(|why| why.contains("as user 65534")), "{shm}");
+    let told = finding(&report, "shm");
+    assert_eq!((&told["verdict"], &told["subject"]), (&json!("fail"), &json!("geteuid")), "{told:#}");
+}
+
+/// The same user, with other numbers in a user namespace and a pid namespace.
+#[test]
+fn namespaces_of_one_user_are_connected() {
+    let server = server(&RAIL);
+    for namespaces in [&["--user", "--map-user=7"][..], &["--pid", "--kill-child"]] {
+        let mut command = Command::new("unshare");
+        command.args(namespaces).args([FARREACH, "ping", &server.address(), "-n", "5", "-d", "shm"]);
+        let ended = end_of(command.env("LD_LIBRARY_PATH", without_libraries()));
+        assert_eq!(ended.code, Some(0), "{namespaces:?}: {ended:#?}");
+    }
 }
 
 /// Answers every client with this welcome.
@@ -417,6 +455,94 @@ fn a_low_limit_of_descriptors_is_told() {
     let address = server.address();
     let ended = end_of(&mut within_descriptors(40, &["ping", &address, "-n", "5", "-d", "shm"]));
     assert_eq!(ended.code, Some(0), "{ended:#?}");
+}
+
+/// The report of `farreach doctor --shm-dir`, without transfers.
+fn doctor_of(directory: &Path) -> Value {
+    let mut command = Command::new(FARREACH);
+    command.args(["doctor", "--no-transfers", "--json", "--shm-dir"]).arg(directory);
+    end_of(command.env("LD_LIBRARY_PATH", without_libraries())).json()
+}
+
+#[test]
+fn doctor_judges_a_directory() {
+    let volume = tempfile::tempdir().expect("a directory");
+    let path = volume.path().join("volume");
+    let with_mode = |mode| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        fs::set_permissions(&path, mode).expect("its mode");
+        finding(&doctor_of(&path), "shm directory")
+    };
+    let missing = finding(&doctor_of(&path), "shm directory");
+    assert_eq!((&missing["verdict"], &missing["subject"]), (&json!("fail"), &json!(path)));
+    let fix = missing["fixes"][0]["commands"][0].as_str().expect("a command");
+    // The first fix is a command that works.
+    assert!(end_of(Command::new("sh").args(["-c", fix])).code == Some(0) && path.is_dir(), "{fix}");
+    let good = with_mode(0o700);
+    assert_eq!(good["verdict"], "pass", "{good:#}");
+    assert!(good["found"].as_str().is_some_and(|it| it.contains("(mode 0700)")), "{good:#}");
+    assert_eq!(fs::read_dir(&path).expect("a directory").count(), 0);
+    let open = with_mode(0o777);
+    assert_eq!(open["verdict"], "fail", "{open:#}");
+    assert!(open["fixes"].to_string().contains("chmod go-w"), "{open:#}");
+    // Without a directory there is nothing to judge.
+    let none = Command::new(FARREACH)
+        .args(["doctor", "--no-transfers", "--json"])
+        .env("LD_LIBRARY_PATH", without_libraries())
+        .output()
+        .expect("it runs");
+    assert!(String::from_utf8_lossy(&none.stdout).contains("no directory for shm was named"));
+}
+
+/// Of another user, without the right to write, and with a limit of descriptors.
+#[test]
+fn doctor_says_what_keeps_processes_from_a_directory() {
+    let volume = tempfile::tempdir().expect("a directory");
+    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(volume.path(), readable).expect("its mode");
+    let path = volume.path().to_str().expect("a text");
+    let words = ["doctor", "--no-transfers", "--json", "--shm-dir", path];
+    // In a user namespace without a map it is nobody, and so is the owner.
+    let mut nobody = Command::new("unshare");
+    nobody.args(["--user", FARREACH]).args(words).env("LD_LIBRARY_PATH", without_libraries());
+    let told = finding(&end_of(&mut nobody).json(), "shm directory");
+    assert_eq!(told["verdict"], "fail", "{told:#}");
+    assert!(told["found"].as_str().is_some_and(|it| it.contains("user 65534")), "{told:#}");
+    let told = finding(&end_of(&mut within_descriptors(20, &words)).json(), "shm directory");
+    assert_eq!(told["verdict"], "unknown", "{told:#}");
+    assert!(told["found"].as_str().is_some_and(|it| it.contains("not tried: ")), "{told:#}");
+    let told = finding(&end_of(&mut without_memfd(&words)).json(), "shm directory");
+    assert!(told["found"].as_str().is_some_and(|it| it.contains("memfd_create is refused")), "{told:#}");
+    assert_eq!(fs::read_dir(path).expect("a directory").count(), 0);
+}
+
+#[test]
+fn doctor_moves_bytes_through_a_directory() {
+    let volumes = [tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory")];
+    let [one, other] = volumes.each_ref().map(|volume| volume.path().to_str().expect("a text"));
+    let mut alone = Command::new(FARREACH);
+    alone.args(["doctor", "--json", "--shm-dir", one]).env("LD_LIBRARY_PATH", without_libraries());
+    let report = end_of(&mut alone).json();
+    let told = finding(&report, "transfer");
+    assert_eq!((&told["verdict"], &told["subject"]), (&json!("pass"), &json!("shm")), "{told:#}");
+    let within = server(&["--shm-dir", one]);
+    let report = run(&within, "doctor", &["--json", "--shm-dir", one]).json();
+    let matrix = report["pair"]["matrix"].as_array().expect("a list").clone();
+    let shm = matrix.iter().find(|row| row["local"] == "shm").unwrap_or_else(|| panic!("{report:#}"));
+    assert_eq!(shm["state"], "works", "{shm:#}");
+    // Both hosts are judged, each with its directory.
+    for host in 0..2 {
+        let checks = report["hosts"][host]["checks"].as_array().expect("checks");
+        let check = checks.iter().find(|it| it["check"] == "shm directory");
+        assert_eq!(check.map(|it| &it["findings"][0]["subject"]), Some(&json!(one)), "{report:#}");
+    }
+    let report = run(&within, "doctor", &["--json", "--shm-dir", other]).json();
+    let left_out = report["pair"]["left_out"].to_string();
+    assert!(left_out.contains("the server has another directory for shm"), "{left_out}");
+    // One that cannot be used is a finding, and no reason to give up.
+    let missing = format!("{other}/missing");
+    let report = run(&within, "doctor", &["--json", "--shm-dir", &missing]).json();
+    assert_eq!(finding(&report, "shm directory")["verdict"], "fail");
 }
 
 #[test]

@@ -20,6 +20,7 @@ mod pci;
 mod port;
 mod routes;
 mod shm;
+mod shm_directory;
 mod stack;
 mod subnet;
 mod wire;
@@ -140,6 +141,11 @@ const CHECKS: &[Check] = &[
         name: "shm",
         why: "Processes of one host share memory over the rail shm, which needs no library.",
         look: shm::shm,
+    },
+    Check {
+        name: "shm directory",
+        why: "Processes of different network namespaces meet over shm in a directory that both see.",
+        look: shm_directory::shm_directory,
     },
     Check {
         name: "huge pages",

@@ -49,6 +49,10 @@ fn refused(pack: &Pack, refused: &Refused) -> Finding {
         return make(format!("cannot be read: {error}; {cost}"))
             .fix(Fix::new("mount /proc").run("mount -t proc proc /proc"));
     }
+    if call == "geteuid" {
+        return make(format!("{error}; {cost}"))
+            .fix("run the process as a user that its user namespace has a number for, and not as nobody");
+    }
     if has(&["EMFILE", "ENFILE"]) {
         return more_files(make(format!("refused: {error}; {cost}")));
     }
@@ -118,7 +122,7 @@ pub(super) fn open_files(pack: &Pack) -> Answer {
 }
 
 /// Adds the fixes that raise the limit, for each place where it can be set.
-fn more_files(finding: Finding) -> Finding {
+pub(super) fn more_files(finding: Finding) -> Finding {
     finding
         .fix(
             Fix::new("raise the limit, as root or up to the hard limit")

@@ -34,6 +34,7 @@ use crate::pack::{Entry, Pack};
 use crate::probes::{NetInterface, Probes, Reading, Verbs};
 
 pub use runner::{InProcess, ProgramError, Runner};
+pub use shm::shm;
 
 /// Reads everything that the checks need from this host.
 ///

@@ -17,7 +17,8 @@ pub trait Runner: Sync {
     /// Queries libfabric.
     fn fabric(&self) -> Reading<Fabric>;
 
-    /// Tries what the rail within a host needs. A seccomp filter may end the process.
+    /// Tries what the rail within a host needs ([`shm`](super::shm)). A seccomp filter may end the
+    /// process.
     fn shm(&self) -> Reading<Shm>;
 
     /// Runs a transfer from this host to itself over each of its rails.
@@ -59,7 +60,7 @@ impl Runner for InProcess {
     }
 
     fn shm(&self) -> Reading<Shm> {
-        Reading::Read(shm::look())
+        Reading::Read(shm(None))
     }
 
     fn transfers(&self) -> Reading<BTreeMap<String, Trial>> {

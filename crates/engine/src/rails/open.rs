@@ -145,11 +145,7 @@ impl Chooser {
     }
 
     fn within_host(&self) -> Result<Box<dyn Rail>, RailError> {
-        let rail = match &self.shm_dir {
-            None => ShmRail::open(self.window, self.message_max)?,
-            Some(directory) => ShmRail::open_in(directory, self.window, self.message_max)?,
-        };
-        Ok(Box::new(rail))
+        Ok(Box::new(ShmRail::open_in(self.shm_dir.as_deref(), self.window, self.message_max)?))
     }
 
     fn offered(&self, names: &[&str], tried: &mut Vec<(String, RailError)>) -> Vec<Box<dyn Rail>> {
@@ -187,6 +183,14 @@ impl Chooser {
             return Ok(vec![self.within_host()?]);
         }
         let (provider, bind) = match name.split_once('@') {
+            // libfabric has a provider of this name, too, which is none of the rails.
+            Some(("shm", _)) => {
+                return Err(RailError::new(
+                    format!("open {name}"),
+                    "the rail shm has no address: it connects processes of this host",
+                    "name the rail `shm`, and the directory of its sockets, if it has one, with `Settings::shm_dir`",
+                ));
+            }
             Some((provider, address)) => {
                 let bind = address.parse::<IpAddr>().map_err(|error| {
                     RailError::new(

@@ -26,7 +26,7 @@ contract! { [] over_shm }
 #[test]
 fn the_kind_tells_nothing_of_the_host() {
     let volume = tempfile::tempdir().unwrap();
-    let in_directory = || ShmRail::open_in(volume.path(), 64, 4096).unwrap();
+    let in_directory = || ShmRail::open_in(Some(volume.path()), 64, 4096).unwrap();
     let [abstract_kind, kind] = [open(), in_directory()].map(|rail| rail.properties().kind.clone());
     assert!(abstract_kind != kind && kind == in_directory().properties().kind);
     for kind in [abstract_kind, kind] {

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use farreach::{Engine, Error, ErrorKind, PageMap, Peer, Rights, Settings};
+use farreach::{Engine, Error, ErrorKind, PageMap, Peer, RemoteSlice, Rights, Settings};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -33,11 +33,20 @@ impl Drop for Far {
 /// Connects an engine here with one in another network namespace. The control connection was made
 /// here: a socket stays in its namespace.
 fn connect(here: Option<&Path>, there: Option<&Path>) -> (Engine, Far, Result<Peer, Error>) {
+    connect_to(&["--net"], here, there)
+}
+
+/// As [`connect`], with other namespaces.
+fn connect_to(
+    namespaces: &[&str],
+    here: Option<&Path>,
+    there: Option<&Path>,
+) -> (Engine, Far, Result<Peer, Error>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (near, _) = listener.accept().unwrap();
     let mut command = Command::new("unshare");
-    command.arg("--net").arg(std::env::current_exe().unwrap());
+    command.args(namespaces).arg(std::env::current_exe().unwrap());
     command.args(["--exact", "shm_dir::role_of_the_far_engine", "--ignored", "--nocapture"]);
     if let Some(path) = there {
         command.env(DIRECTORY, path);
@@ -65,13 +74,8 @@ fn role_of_the_far_engine() {
     let _ = peer.recv().wait(SOON);
 }
 
-#[test]
-fn a_directory_connects_network_namespaces() {
-    let volume = tempfile::tempdir().unwrap();
-    let elsewhere = volume.path().join("link");
-    std::os::unix::fs::symlink(volume.path(), &elsewhere).unwrap();
-    let (engine, far, peer) = connect(Some(volume.path()), Some(&elsewhere));
-    let peer = peer.unwrap();
+/// Writes to the memory of the far engine, over shm.
+fn write(engine: &Engine, peer: &Peer) -> RemoteSlice {
     assert_eq!(peer.rails(), ["shm"]);
     let token = String::from_utf8(peer.recv().wait(SOON).unwrap()).unwrap();
     let remote = peer.remote(token.parse().unwrap()).wait(SOON).unwrap();
@@ -80,6 +84,31 @@ fn a_directory_connects_network_namespaces() {
     peer.write_pages(source, &PageMap::of(4096).first(16), &remote, None).wait(SOON).unwrap();
     peer.send("written").wait(SOON).unwrap();
     assert_eq!(peer.recv().wait(SOON).unwrap(), [7, 7]);
+    remote
+}
+
+#[test]
+fn pid_and_user_namespaces_are_connected() {
+    let volume = tempfile::tempdir().unwrap();
+    for (namespaces, directory) in [
+        (&["--pid", "--kill-child"][..], None),
+        (&["--user", "--map-user=7"], None),
+        // As a container is that has a volume.
+        (&["--net", "--pid", "--kill-child", "--user", "--map-root-user"], Some(volume.path())),
+    ] {
+        let (engine, _far, peer) = connect_to(namespaces, directory, directory);
+        write(&engine, &peer.unwrap_or_else(|error| panic!("{namespaces:?}: {error}")));
+    }
+}
+
+#[test]
+fn a_directory_connects_network_namespaces() {
+    let volume = tempfile::tempdir().unwrap();
+    let elsewhere = volume.path().join("link");
+    std::os::unix::fs::symlink(volume.path(), &elsewhere).unwrap();
+    let (engine, far, peer) = connect(Some(volume.path()), Some(&elsewhere));
+    let peer = peer.unwrap();
+    let remote = write(&engine, &peer);
     // Each has a file, and a killed one's is removed by the next engine.
     let files = || fs::read_dir(volume.path()).unwrap().count();
     assert_eq!(files(), 3);
@@ -102,6 +131,17 @@ fn without_a_common_directory_namespaces_are_not_connected() {
         let told = error.to_string();
         assert!(told.contains(r#"no rail in common: the peer has ["shm"], this side has ["shm"]"#), "{told}");
         assert!(error.fix().contains("shm_dir"), "{error:?}");
+    }
+}
+
+/// libfabric has a provider of the same name, which takes an address.
+#[test]
+fn an_address_of_shm_is_an_error() {
+    for name in ["shm@127.0.0.1", "shm@/run/farreach", "shm@"] {
+        let error = Engine::with(Settings::new().rails([name])).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoRail, "{error}");
+        assert!(error.cause().contains(&format!("open {name}: the rail shm has no address")), "{error}");
+        assert!(error.fix().contains("name the rail `shm`") && error.fix().contains("shm_dir"), "{error}");
     }
 }
 

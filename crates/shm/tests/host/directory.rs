@@ -3,7 +3,6 @@
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixListener;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use std::time::{Duration, Instant};
 use farreach_shm::{Connecting, Directory, DirectoryError, Expected, Listener, MeetError};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::pair::{OURS, THEIRS, accept, wait};
+use crate::pair::{OURS, THEIRS, accept, run_as_another_user, wait};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -217,6 +216,55 @@ fn files_of_killed_processes_are_removed_and_no_others() {
     assert_eq!((own.refused(), own.strangers()), (0, 0));
 }
 
+/// Sets the time at which a file was written.
+fn set_age(path: &Path, unix_seconds: i64) {
+    let time = rustix::fs::Timespec { tv_sec: unix_seconds, tv_nsec: 0 };
+    let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
+    rustix::fs::utimensat(rustix::fs::CWD, path, &times, rustix::fs::AtFlags::empty()).unwrap();
+}
+
+/// Names of other boots, which are those of this host if they are older than its boot.
+#[test]
+fn files_of_an_earlier_boot_are_removed() {
+    let volume = tempfile::tempdir().unwrap();
+    let directory = Directory::open(volume.path()).unwrap();
+    let boot = fs::read_to_string("/proc/stat").unwrap();
+    let boot: i64 = boot.lines().find_map(|line| line.strip_prefix("btime ")).unwrap().parse().unwrap();
+    let name = |number: u8| volume.path().join(format!("farreach-{number:032x}"));
+    let bound = |path: &Path, age| {
+        let listener = UnixListener::bind(path).unwrap();
+        set_age(path, age);
+        listener
+    };
+    let old = [name(0), name(1), name(2).with_extension("new")];
+    for path in &old {
+        drop(bound(path, boot - 3600));
+    }
+    // Younger, or as old as the boot within the error of clocks; no name of a listener; a file.
+    let kept = [name(3), name(4), volume.path().join("other"), name(5)];
+    drop(bound(&kept[0], boot + 5));
+    drop(bound(&kept[1], boot - 5));
+    drop(bound(&kept[2], boot - 3600));
+    fs::write(&kept[3], "").unwrap();
+    set_age(&kept[3], boot - 3600);
+    // A process has it, whatever its file says.
+    let live = name(6);
+    let _listener = bound(&live, boot - 3600);
+    let own = listener(&directory);
+    let left = files(volume.path());
+    for path in kept.iter().chain([&live, &volume.path().join(own.name())]) {
+        assert!(left.contains(path), "{}: {left:?}", path.display());
+    }
+    assert_eq!(left.len(), kept.len() + 2, "{left:?}");
+    if rustix::process::geteuid().is_root() {
+        let foreign = name(7);
+        drop(bound(&foreign, boot - 3600));
+        chown(&foreign, Some(65534), None).unwrap();
+        drop(Listener::bind_in(&directory, PATIENCE).unwrap());
+        assert!(foreign.exists());
+    }
+}
+
 #[test]
 fn stale_files_are_removed_in_steps() {
     let volume = tempfile::tempdir().unwrap();
@@ -233,31 +281,12 @@ fn stale_files_are_removed_in_steps() {
     assert_eq!(files(volume.path()), [] as [PathBuf; 0]);
 }
 
-/// Only root can start a process of another user. It shares a sticky directory.
 #[test]
 fn another_user_of_a_sticky_directory_is_refused() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
     let volume = tempfile::tempdir_in("/tmp").unwrap();
-    let program = volume.path().join("test");
-    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     fs::set_permissions(volume.path(), fs::Permissions::from_mode(0o1777)).unwrap();
-    let directory = Directory::open(volume.path()).unwrap();
-    let mut listener = listener(&directory);
-    let mut other = Command::new(&program)
-        .args(["--exact", "directory::role_of_another_user", "--ignored"])
-        .env("FARREACH_SHM_DIR", volume.path())
-        .env("FARREACH_SHM_NAME", listener.name())
-        .current_dir("/")
-        .uid(65534)
-        .spawn()
-        .unwrap();
-    let status = wait("its end", || {
-        assert!(listener.poll(Instant::now()).unwrap().is_none());
-        other.try_wait().unwrap()
-    });
-    assert!(status.success());
+    let mut listener = listener(&Directory::open(volume.path()).unwrap());
+    run_as_another_user("directory::role_of_another_user", &mut listener, volume.path());
     // It could not even connect.
     assert_eq!((listener.refused(), listener.strangers()), (0, 0));
 }

@@ -3,7 +3,9 @@
 
 mod attacks;
 mod directory;
+mod filter;
 mod meeting;
+mod namespaces;
 mod operations;
 mod pair;
 mod processes;

@@ -1,13 +1,12 @@
 //! Meetings, and those who must not meet.
 
-use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use farreach_shm::{Connecting, Expected, Listener, MeetError};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-use crate::pair::{OURS, THEIRS, accept, listener, wait};
+use crate::pair::{OURS, THEIRS, accept, listener, run_as_another_user, wait};
 
 /// Connects without a proof.
 fn stranger(listener: &Listener) -> Option<std::os::fd::OwnedFd> {
@@ -81,31 +80,9 @@ fn names_that_lead_nowhere_are_told() {
 /// The name of a listener that there is not.
 const GONE: &str = "farreach-00000000000000000000000000000000";
 
-/// Only root can start a process of another user.
 #[test]
 fn a_process_of_another_user_is_refused() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
-    let mut listener = listener();
-    // A copy that the other user may execute.
-    let directory = tempfile::tempdir_in("/tmp").unwrap();
-    let program = directory.path().join("test");
-    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(directory.path(), open).unwrap();
-    let mut other = Command::new(&program)
-        .args(["--exact", "meeting::role_of_another_user", "--ignored"])
-        .env("FARREACH_SHM_NAME", listener.name())
-        .current_dir("/")
-        .uid(65534)
-        .spawn()
-        .unwrap();
-    let status = wait("its end", || {
-        assert!(listener.poll(Instant::now()).unwrap().is_none());
-        other.try_wait().unwrap()
-    });
-    assert!(status.success());
+    run_as_another_user("meeting::role_of_another_user", &mut listener(), Path::new("/"));
 }
 
 #[test]

@@ -3,6 +3,9 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -118,6 +121,32 @@ impl Peer {
         let status = self.child.wait().unwrap();
         (status.success(), output)
     }
+}
+
+/// Runs the test `role` as another user, with the name of the listener and a directory, and polls the
+/// listener until it ends. Nobody may connect meanwhile. Only root can do this: others do nothing.
+pub(crate) fn run_as_another_user(role: &str, listener: &mut Listener, volume: &Path) {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    // A copy that the other user may execute.
+    let folder = tempfile::tempdir_in("/tmp").unwrap();
+    let program = folder.path().join("test");
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let mut other = Command::new(&program)
+        .args(["--exact", role, "--ignored"])
+        .env("FARREACH_SHM_NAME", listener.name())
+        .env("FARREACH_SHM_DIR", volume)
+        .current_dir("/")
+        .uid(65534)
+        .spawn()
+        .unwrap();
+    let status = wait("its end", || {
+        assert!(listener.poll(Instant::now()).unwrap().is_none());
+        other.try_wait().unwrap()
+    });
+    assert!(status.success(), "{status}");
 }
 
 /// Connects in a process that [`Peer::start`] has started.

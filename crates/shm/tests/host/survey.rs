@@ -1,34 +1,10 @@
 //! What a survey says where the kernel refuses something.
 
-use std::io;
 use std::thread;
 
 use farreach_shm::Survey;
 
-/// Forbids this thread a system call, for good: it returns `EPERM`.
-fn forbid(call: libc::c_long) {
-    let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
-    let mut filter = [
-        // The number of the call is at the beginning of `seccomp_data`.
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
-        libc::sock_filter {
-            code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
-            jt: 0,
-            jf: 1,
-            k: call as u32,
-        },
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
-    ];
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: the first call takes numbers. The second one reads the program, whose length is that of
-    // the array, and keeps a copy of it.
-    let status = unsafe {
-        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-            | libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program)
-    };
-    assert_eq!(status, 0, "{}", io::Error::last_os_error());
-}
+use crate::filter::forbid;
 
 /// Takes a survey in a thread that may not make a system call.
 fn without(call: libc::c_long) -> Survey {

@@ -56,6 +56,10 @@ pub(crate) struct DoctorArgs {
     #[arg(short = 'x', long, value_name = "INDEX", requires = "peer")]
     gid_index: Option<u32>,
 
+    /// Directory that connects containers of this host over shm: try it. With PEER, the server names it, too
+    #[arg(long, value_name = "DIR", conflicts_with = "from")]
+    shm_dir: Option<PathBuf>,
+
     /// Server's port, unless PEER contains one
     #[arg(short, long, value_name = "PORT", default_value_t = PeerAddress::DEFAULT_PORT)]
     port: u16,
@@ -105,6 +109,8 @@ Examples:
   farreach doctor --from rack7.json   and diagnose it on another host
   farreach doctor storage-7 --secret-file farreach.secret
                                       examine both hosts, and try their rails
+  farreach doctor --shm-dir /run/farreach
+                                      try a directory that containers share
 
 Exit code:
   0  nothing failed
@@ -120,6 +126,7 @@ impl DoctorArgs {
             rails: RailArgs {
                 devices: self.devices.clone(),
                 gid_index: self.gid_index,
+                shm_dir: self.shm_dir.clone(),
                 ..RailArgs::default()
             },
             port: self.port,
@@ -142,7 +149,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Exit> {
             Err(error) => return without_peer(args, error),
         },
         (None, Some(path)) => file::load(path)?,
-        (None, None) => this_host(args.no_transfers.then_some("skipped by --no-transfers")),
+        (None, None) => this_host(args, args.no_transfers.then_some("skipped by --no-transfers")),
     };
     if let Some(path) = &args.dump {
         file::save(&dump, path)?;
@@ -153,8 +160,9 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Exit> {
     Ok(exit)
 }
 
-fn this_host(without_transfers: Option<&'static str>) -> Dump {
-    Dump::Host(Box::new(collect::host(&Processes { without_transfers })))
+fn this_host(args: &DoctorArgs, without_transfers: Option<&'static str>) -> Dump {
+    let processes = Processes { without_transfers, shm_dir: args.shm_dir.clone() };
+    Dump::Host(Box::new(collect::host(&processes)))
 }
 
 /// Reports a peer that cannot be reached after the report on this host, which may show the cause.
@@ -163,7 +171,7 @@ fn without_peer(args: &DoctorArgs, error: anyhow::Error) -> Result<Exit> {
     if failure.exit != Exit::PeerLost {
         return Err(error);
     }
-    let dump = this_host(Some("skipped, because the peer was not reached"));
+    let dump = this_host(args, Some("skipped, because the peer was not reached"));
     if let Some(path) = &args.dump {
         file::save(&dump, path)?;
     }

@@ -49,31 +49,58 @@ const SAMPLE: Duration = Duration::from_secs(1);
 const FOLDERS: [&str; 2] = ["/usr/sbin", "/sbin"];
 
 /// Runs everything in processes of their own.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Processes {
     /// The reason why no transfers are made, if so.
     pub(super) without_transfers: Option<&'static str>,
+    /// The directory for the rail within a host, if one was named.
+    pub(super) shm_dir: Option<PathBuf>,
 }
 
 impl Processes {
     /// For a host that is examined together with its peer.
-    pub(super) const FOR_A_PAIR: Self =
-        Self { without_transfers: Some("replaced by the trials between the two hosts") };
+    pub(super) fn for_a_pair(shm_dir: Option<PathBuf>) -> Self {
+        Self { without_transfers: Some("replaced by the trials between the two hosts"), shm_dir }
+    }
+
+    /// Runs `farreach examine` with this directory.
+    fn answer<T: DeserializeOwned>(&self, words: &[&str], patience: Patience) -> Result<T, String> {
+        let mut command = examine(words);
+        if let Some(path) = &self.shm_dir {
+            command.arg("--shm-dir").arg(path);
+        }
+        answer_of(command, patience)
+    }
+
+    /// Returns the rails that could carry a transfer.
+    fn rails(&self) -> Result<Vec<Rail>, String> {
+        self.answer(&["rails"], TRANSFER).map_err(|reason| format!("search for rails: {reason}"))
+    }
+
+    /// Tries a transfer over a rail.
+    fn transfer(&self, rail: &str) -> Trial {
+        self.answer(&["transfer", rail], TRANSFER).unwrap_or_else(|reason| Trial::Failed {
+            error: format!("the transfer over {rail} did not finish"),
+            cause: Some(reason),
+            fix: None,
+        })
+    }
 }
 
 impl Runner for Processes {
     fn verbs(&self) -> Reading<Verbs> {
-        answer(&["verbs"], LOOK)
+        answer_of(examine(&["verbs"]), LOOK)
             .unwrap_or_else(|reason| Reading::Unread(format!("query of libibverbs: {reason}")))
     }
 
     fn fabric(&self) -> Reading<Fabric> {
-        answer(&["fabric"], LOOK)
+        answer_of(examine(&["fabric"]), LOOK)
             .unwrap_or_else(|reason| Reading::Unread(format!("query of libfabric: {reason}")))
     }
 
     fn shm(&self) -> Reading<Shm> {
-        answer(&["shm"], LOOK).unwrap_or_else(|reason| Reading::Unread(format!("trial of shm: {reason}")))
+        self.answer(&["shm"], LOOK)
+            .unwrap_or_else(|reason| Reading::Unread(format!("trial of shm: {reason}")))
     }
 
     /// Tries one rail after the other, so that none slows another.
@@ -82,10 +109,10 @@ impl Runner for Processes {
             return Reading::LeftOut(reason.to_owned());
         }
         let attempt = |rail: Rail| {
-            let trial = rail.failed.unwrap_or_else(|| transfer(&rail.name));
+            let trial = rail.failed.unwrap_or_else(|| self.transfer(&rail.name));
             (rail.name, trial)
         };
-        rails().map(|rails| rails.into_iter().map(attempt).collect()).into()
+        self.rails().map(|rails| rails.into_iter().map(attempt).collect()).into()
     }
 
     fn output(&self, program: &str, args: &[&str]) -> Result<String, ProgramError> {
@@ -101,24 +128,15 @@ impl Runner for Processes {
     }
 }
 
-/// Returns the rails that could carry a transfer.
-fn rails() -> Result<Vec<Rail>, String> {
-    answer(&["rails"], TRANSFER).map_err(|reason| format!("search for rails: {reason}"))
-}
-
-/// Tries a transfer over a rail.
-fn transfer(rail: &str) -> Trial {
-    answer(&["transfer", rail], TRANSFER).unwrap_or_else(|reason| Trial::Failed {
-        error: format!("the transfer over {rail} did not finish"),
-        cause: Some(reason),
-        fix: None,
-    })
+/// Returns the command `farreach examine`.
+fn examine(words: &[&str]) -> Command {
+    let mut command = Command::new(THIS_PROGRAM);
+    command.arg("examine").args(words);
+    command
 }
 
 /// Runs `farreach examine` and returns its answer, or the reason why there is none.
-fn answer<T: DeserializeOwned>(words: &[&str], patience: Patience) -> Result<T, String> {
-    let mut command = Command::new(THIS_PROGRAM);
-    command.arg("examine").args(words);
+fn answer_of<T: DeserializeOwned>(mut command: Command, patience: Patience) -> Result<T, String> {
     let (status, printed) = output(&mut command, patience)?;
     serde_json::from_slice(&printed).map_err(|_| match status.success() {
         true => "the output of its process cannot be parsed".to_owned(),

@@ -130,23 +130,17 @@ impl ShmRail {
     /// Opens the rail: links with so many work requests in flight, and messages of this length. It
     /// reaches processes of the same network namespace.
     pub fn open(window: u32, message_max: usize) -> Result<Self, RailError> {
-        Self::open_at(None, window, message_max)
+        Self::open_in(None, window, message_max)
     }
 
-    /// As [`open`](Self::open). It reaches processes that have opened the same directory, also in other
-    /// network namespaces.
-    pub fn open_in(directory: impl AsRef<Path>, window: u32, message_max: usize) -> Result<Self, RailError> {
-        let directory = Directory::open(directory)
-            .map_err(|error| RailError::new("open the rail shm", error.to_string(), error.fix()))?;
-        Self::open_at(Some(directory), window, message_max)
-    }
-
-    fn open_at(
-        directory: Option<Arc<Directory>>,
-        window: u32,
-        message_max: usize,
-    ) -> Result<Self, RailError> {
+    /// As [`open`](Self::open). With a directory, it reaches processes that have opened the same one,
+    /// also in other network namespaces.
+    pub fn open_in(directory: Option<&Path>, window: u32, message_max: usize) -> Result<Self, RailError> {
         let operation = "open the rail shm";
+        let directory = directory
+            .map(Directory::open)
+            .transpose()
+            .map_err(|error| RailError::new(operation, error.to_string(), error.fix()))?;
         if message_max > MESSAGE_MAX {
             let cause = format!("messages of {message_max} bytes exceed its maximum of {MESSAGE_MAX}");
             return Err(RailError::new(

@@ -6,8 +6,11 @@
 mod rails;
 mod transfer;
 
+use std::path::PathBuf;
+
 use anyhow::{Context, Result};
-use farreach_doctor::collect::{InProcess, Runner};
+use farreach_doctor::collect::{self, InProcess, Runner};
+use farreach_doctor::probes::Reading;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::exit::Exit;
@@ -29,14 +32,23 @@ enum What {
     /// Query libfabric
     Fabric,
     /// Try what the rail within a host needs
-    Shm,
+    Shm(ShmArgs),
     /// List the rails
-    Rails,
+    Rails(ShmArgs),
     /// Try a transfer over a rail
     Transfer {
         /// The rail
         rail: String,
+        #[command(flatten)]
+        shm: ShmArgs,
     },
+}
+
+#[derive(Debug, clap::Args)]
+struct ShmArgs {
+    /// The directory for shm
+    #[arg(long)]
+    shm_dir: Option<PathBuf>,
 }
 
 /// Runs in the child: prints the result as JSON.
@@ -46,9 +58,13 @@ pub(crate) fn run(args: &ExamineArgs) -> Result<Exit> {
     let found = match &args.what {
         What::Verbs => serde_json::to_string(&InProcess.verbs()),
         What::Fabric => serde_json::to_string(&InProcess.fabric()),
-        What::Shm => serde_json::to_string(&InProcess.shm()),
-        What::Rails => serde_json::to_string(&rails::look()),
-        What::Transfer { rail } => serde_json::to_string(&transfer::attempt(rail)),
+        What::Shm(ShmArgs { shm_dir }) => {
+            serde_json::to_string(&Reading::Read(collect::shm(shm_dir.as_deref())))
+        }
+        What::Rails(ShmArgs { shm_dir }) => serde_json::to_string(&rails::look(shm_dir.clone())),
+        What::Transfer { rail, shm } => {
+            serde_json::to_string(&transfer::attempt(rail, shm.shm_dir.as_deref()))
+        }
     };
     terminal::print(&found.context("cannot write the result as JSON")?)?;
     Ok(Exit::Ok)

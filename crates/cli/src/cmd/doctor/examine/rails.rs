@@ -1,7 +1,7 @@
 //! Finds the rails for a transfer from this host to itself, and the cards that are no rails.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use farreach::rails::verbs::{self, VerbsSettings};
 use farreach_verbs::Error;
@@ -20,8 +20,9 @@ pub(crate) struct Rail {
     pub(crate) failed: Option<Trial>,
 }
 
-pub(super) fn look() -> Vec<Rail> {
-    let (found, _) = rails::look(&RailArgs::default());
+pub(super) fn look(shm_dir: Option<PathBuf>) -> Vec<Rail> {
+    // A directory that cannot be used is reported by a check of its own.
+    let (found, _) = rails::look(&RailArgs { shm_dir, ..RailArgs::default() });
     let mut all: Vec<Rail> = Vec::new();
     for rail in found {
         // libfabric offers tcp on each address.

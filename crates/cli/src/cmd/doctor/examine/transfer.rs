@@ -2,6 +2,7 @@
 //! that are written and compared.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -29,20 +30,21 @@ const BYTES: usize = PAGE * PAGES as usize;
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Tries a transfer over a rail.
-pub(super) fn attempt(rail: &str) -> Trial {
+pub(super) fn attempt(rail: &str, shm_dir: Option<&Path>) -> Trial {
     measure::sleep_exactly();
-    run(rail).unwrap_or_else(|error| {
+    run(rail, shm_dir).unwrap_or_else(|error| {
         let Failure { error, cause, fix, .. } = Failure::of(&error);
         Trial::Failed { error, cause, fix }
     })
 }
 
-fn run(rail: &str) -> Result<Trial> {
+fn run(rail: &str, shm_dir: Option<&Path>) -> Result<Trial> {
     // The tcp rail uses the address of the connection, here the loopback.
     let rail = if rail == "tcp" { format!("tcp@{}", Ipv4Addr::LOCALHOST) } else { rail.to_owned() };
     // Both sides are in this process. A long timeout, because a silent side may only be waiting for
     // a core.
     let settings = Settings::new().heartbeat(PATIENCE / 10).peer_timeout(PATIENCE).rails([&rail]);
+    let settings = shm_dir.into_iter().fold(settings, |settings, path| settings.shm_dir(path));
     let engine = |name: &str| Engine::with(settings.clone().name(name));
     let (here, there) = (engine("sender")?, engine("receiver")?);
     let (client, server) = connection().context("cannot connect to this host itself")?;

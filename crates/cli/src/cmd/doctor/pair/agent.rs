@@ -1,5 +1,7 @@
 //! The agent's side of a pair.
 
+use std::path::Path;
+
 use anyhow::Result;
 use farreach_doctor::collect;
 
@@ -14,12 +16,18 @@ use crate::session::Line;
 use farreach_doctor::pair::readings::{Obstacle, Tried, Trouble};
 
 /// Does the tasks that need no engine.
-pub(crate) fn answer(line: &mut Line, task: &Task, rails: &[String], gid_index: Option<u32>) -> Result<()> {
+pub(crate) fn answer(
+    line: &mut Line,
+    task: &Task,
+    rails: &[String],
+    gid_index: Option<u32>,
+    shm_dir: Option<&Path>,
+) -> Result<()> {
     match task {
         Task::Look => {
             line.send(&Looking)?;
-            let told =
-                HostTold { rails: rails.to_vec(), pack: Box::new(collect::host(&Processes::FOR_A_PAIR)) };
+            let processes = Processes::for_a_pair(shm_dir.map(Path::to_owned));
+            let told = HostTold { rails: rails.to_vec(), pack: Box::new(collect::host(&processes)) };
             line.send(&Ok::<_, Failure>(told))?;
         }
         Task::Cards { server, .. } => match open(server, rails, gid_index) {

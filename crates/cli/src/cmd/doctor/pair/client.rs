@@ -36,8 +36,11 @@ const CELL_PATIENCE: Duration = Duration::from_secs(90);
 pub(crate) fn look(args: &ClientArgs) -> Result<PairPack> {
     interrupt::watch().context("cannot watch for Ctrl-C")?;
     measure::sleep_exactly();
-    // A mistyped rail is reported without a server.
-    rails::check_named(&args.rails)?;
+    // A mistyped rail is reported without a server. A directory for shm alone is checked with the
+    // host.
+    if !args.rails.devices.is_empty() {
+        rails::check_named(&args.rails)?;
+    }
     let mut progress = LineProgress::new(args.json);
     let placed = session::place(args, &engine::order(Wish::default(), Task::Look))?;
     let offers = placed.welcome.offers.clone();
@@ -49,7 +52,7 @@ pub(crate) fn look(args: &ClientArgs) -> Result<PairPack> {
     let Looking = line.recv()?;
     let control = control(&line, round_trip)?;
     // Both hosts collect at the same time.
-    let here = collect::host(&Processes::FOR_A_PAIR);
+    let here = collect::host(&Processes::for_a_pair(args.rails.shm_dir.clone()));
     let told: Result<HostTold, Failure> = line.recv_long(PACK_BYTES_MAX, LOOK_PATIENCE)?;
     let told = told.map_err(of_the_server)?;
     drop(line);
@@ -133,6 +136,7 @@ fn pairs(here: &[String], there: &[String], apart: Option<&str>) -> (Vec<(String
 fn attempt(args: &ClientArgs, local: &str, remote: &str) -> Cell {
     let mut args = args.clone();
     args.rails.devices = vec![local.to_owned()];
+    args.rails.shm_dir.take_if(|_| local != rails::SHM);
     within(CELL_PATIENCE, Cell::new(local, remote), move |cell| meet(&args, cell))
 }
 

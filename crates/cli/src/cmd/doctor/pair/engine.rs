@@ -67,7 +67,10 @@ pub(super) fn order(rails: rails::Wish, task: words::Task) -> Order<Named<words:
 pub(super) fn attempt(args: &ClientArgs, mut cell: Cell) -> Result<Cell> {
     let (welcome, here) = session::look(args)?;
     let choice = rails::choose(&args.rails, &welcome.offers, here)?;
-    let settings = RULES.settings().rails(choice.names.clone()).name(host_name());
+    let mut settings = RULES.settings().rails(choice.names.clone()).name(host_name());
+    if let Some(path) = &args.rails.shm_dir {
+        settings = settings.shm_dir(path);
+    }
     let engine = Engine::with(settings)?;
     let placed = session::place(args, &order(choice.wish, words::Task::Engine))?;
     let peer = session::meet(&engine, placed)?;
