@@ -9,6 +9,7 @@ pub(crate) mod bare;
 mod contest;
 mod growth;
 mod load;
+mod plot;
 mod report;
 mod shm;
 mod spread;
