@@ -19,6 +19,7 @@ static void initiate(struct node *node, const struct settings *settings, struct 
 	case TEST_WRITE: write_initiate(node, settings, other); break;
 	case TEST_PING: ping_initiate(node, settings); break;
 	case TEST_COST: cost_initiate(node, settings); break;
+	case TEST_ECHO: break;
 	}
 }
 
@@ -31,6 +32,7 @@ static void await(struct node *node, const struct settings *settings)
 	case TEST_PING: ping_answer(node, settings); break;
 	/* It is written to without being told. */
 	case TEST_COST: break;
+	case TEST_ECHO: break;
 	}
 	/* What the other side still waits for may need us. */
 	while (!has_word(STDIN_FILENO))
@@ -44,6 +46,10 @@ int main(int argc, char **argv)
 	struct node node;
 
 	alarm(LIMIT_S);
+	if (settings.test == TEST_ECHO) {
+		echo(&settings);
+		return 0;
+	}
 	if (settings.is_target) {
 		node_open(&node, &settings, settings.region);
 		node_meet(&node, STDIN_FILENO, STDOUT_FILENO, true);

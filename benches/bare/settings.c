@@ -6,7 +6,7 @@
 #include <string.h>
 
 static const char USAGE[] =
-	"usage: paged write|ping|cost --provider NAME [OPTION]...\n"
+	"usage: paged write|ping|cost|echo --provider NAME [OPTION]...\n"
 	"\n"
 	"write  pages from places here to places there, each drawn; the last of a round carries the immediate\n"
 	"  --page BYTES     of a page (4096)\n"
@@ -15,6 +15,7 @@ static const char USAGE[] =
 	"  --window N       operations in flight (64)\n"
 	"  --each N         pages in an operation (1)\n"
 	"  --rounds N       (16)\n"
+	"  --singly         one operation for each page: what this program does anyway, and the engine does not\n"
 	"ping   eight bytes there and back\n"
 	"  --count N        how often (20000)\n"
 	"  --by write|message   a write with immediate (this), or a message\n"
@@ -23,6 +24,9 @@ static const char USAGE[] =
 	"  --count N        operations; --page BYTES\n"
 	"  --idle N         polls that find nothing, at the end (0)\n"
 	"  --plain          by fi_write, without a structure\n"
+	"echo   eight bytes to each peer over plain TCP, without libfabric, and back; all sides sleep in epoll\n"
+	"  --peers N        connections (1); --processes N   that have them (1)\n"
+	"  --pause MS       before each round (none); --count N   rounds\n"
 	"all\n"
 	"  --wait spin|sleep    look all the time (this), or sleep where the provider can wake us\n";
 
@@ -58,6 +62,8 @@ static enum test test_of(const char *word)
 		return TEST_PING;
 	if (strcmp(word, "cost") == 0)
 		return TEST_COST;
+	if (strcmp(word, "echo") == 0)
+		return TEST_ECHO;
 	refuse("there is no such test");
 }
 
@@ -66,7 +72,9 @@ static const struct option OPTIONS[] = {
 	{"region", required_argument, NULL, 'r'},   {"pages", required_argument, NULL, 'n'},
 	{"window", required_argument, NULL, 'w'},   {"each", required_argument, NULL, 'e'},
 	{"rounds", required_argument, NULL, 'R'},   {"count", required_argument, NULL, 'c'},
-	{"idle", required_argument, NULL, 'i'},
+	{"idle", required_argument, NULL, 'i'},     {"peers", required_argument, NULL, 'N'},
+	{"processes", required_argument, NULL, 'X'}, {"pause", required_argument, NULL, 'D'},
+	{"singly", no_argument, NULL, 'S'},
 	{"by", required_argument, NULL, 'b'},       {"completed", no_argument, NULL, 'C'},
 	{"plain", no_argument, NULL, 'P'},          {"wait", required_argument, NULL, 'W'},
 	{"target", no_argument, NULL, 'T'},         {NULL, 0, NULL, 0},
@@ -84,6 +92,10 @@ static void take(struct settings *settings, int option)
 	case 'R': settings->rounds = number(optarg); break;
 	case 'c': settings->count = number(optarg); break;
 	case 'i': settings->idle = number(optarg); break;
+	case 'N': settings->peers = number(optarg); break;
+	case 'X': settings->processes = number(optarg); break;
+	case 'D': settings->pause_ms = number(optarg); break;
+	case 'S': break;
 	case 'b': settings->is_message = is_second(optarg, "write", "message"); break;
 	case 'C': settings->is_completed = true; break;
 	case 'P': settings->is_plain = true; break;
@@ -98,6 +110,7 @@ struct settings settings_parse(int argc, char **argv)
 {
 	struct settings settings = {
 		.page = 4096, .region = 16 << 20, .window = 64, .each = 1, .rounds = 16, .count = 20000,
+		.peers = 1, .processes = 1,
 	};
 	int option;
 
@@ -113,6 +126,8 @@ struct settings settings_parse(int argc, char **argv)
 		refuse("--provider is missing");
 	if (settings.page > settings.region)
 		refuse("a page does not fit into the region");
+	if (settings.processes > settings.peers)
+		refuse("there are more processes than peers");
 	if (settings.pages == 0)
 		settings.pages = settings.region / settings.page;
 	if (settings.pages > settings.region / settings.page)

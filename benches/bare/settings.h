@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum test { TEST_WRITE, TEST_PING, TEST_COST };
+enum test { TEST_WRITE, TEST_PING, TEST_COST, TEST_ECHO };
 
 struct settings {
 	enum test test;
@@ -25,6 +25,10 @@ struct settings {
 	bool is_message;
 	bool is_completed;
 	bool is_plain;
+	/* echo */
+	uint64_t peers;
+	uint64_t processes;
+	uint64_t pause_ms;
 	/* all */
 	bool sleeps;
 	bool is_target;

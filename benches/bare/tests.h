@@ -14,4 +14,7 @@ void ping_answer(struct node *node, const struct settings *settings);
 
 void cost_initiate(struct node *node, const struct settings *settings);
 
+/* Both sides of it. */
+void echo(const struct settings *settings);
+
 #endif

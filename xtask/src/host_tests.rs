@@ -80,6 +80,7 @@ fn libraries(args: &TestArgs) -> Result<()> {
     build_dist_example("farreach-fabric", "fabric_cost")?;
     build_dist_example("farreach", "paged")?;
     build_dist_example("farreach", "within_host")?;
+    build_dist_example("farreach-sim", "growth")?;
     let mut failed = Vec::new();
     for userland in Userland::BOTH.into_iter().filter(|it| args.with.is_none_or(|with| with == *it)) {
         let (mut cell, origin) = cell_with_libraries(userland)?;

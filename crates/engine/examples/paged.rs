@@ -1,16 +1,20 @@
 //! The program that measures the engine, beside the same work on bare libfabric: `benches/bare`. It
 //! takes the same options, and its result has the same form: one line of JSON.
 //!
-//! `paged write` moves scattered pages, `paged ping` sends eight bytes there and back, and
-//! `paged cost` runs operations to be counted.
+//! `paged write` moves scattered pages, with `--singly` as one transfer each. `paged ping` sends eight
+//! bytes there and back, `paged echo` does so after pauses, and `paged cost` runs operations to be
+//! counted.
 #![allow(clippy::print_stdout, reason = "a program that talks to its user")]
 
+use std::collections::VecDeque;
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use farreach::{Counter, Engine, Grant, PageMap, Peer, RemoteCounter, RemoteSlice, Rights, Settings};
+use farreach::{
+    Counter, Engine, Grant, PageMap, Peer, RemoteCounter, RemoteSlice, Rights, Settings, Shared, Transfer,
+};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -18,8 +22,9 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 const LONG: Duration = Duration::from_secs(300);
 const SOON: Duration = Duration::from_secs(30);
 
-/// Rounds that only warm up.
+/// Rounds that only warm up, and those with pauses.
 const WARM_UP: u64 = 1000;
+const WARM_UP_OF_ECHO: u64 = 3;
 /// Operations of one batch of `cost`.
 const BATCH: u64 = 16;
 /// Transfers in flight at a time, so that the next one begins while the last pages of one are in
@@ -36,7 +41,9 @@ struct Options {
     window: usize,
     rounds: u64,
     count: u64,
+    pause: Duration,
     by_message: bool,
+    is_singly: bool,
     is_target: bool,
 }
 
@@ -50,7 +57,9 @@ fn main() -> Result<()> {
     let address = other.line()?;
     let peer = engine.connect(address.trim())?.wait(SOON)?;
     match options.test.as_str() {
+        "write" if options.is_singly => write_singly(&options, &engine, &peer)?,
         "write" => write(&options, &engine, &peer)?,
+        "echo" => echo(&options, &engine, &peer)?,
         "ping" => ping(&options, &engine, &peer)?,
         "cost" => cost(&options, &engine, &peer)?,
         other => return Err(format!("there is no test `{other}`").into()),
@@ -64,7 +73,7 @@ impl Options {
     fn parse() -> Result<Self> {
         let mut words = std::env::args().skip(1);
         let mut options = Self {
-            test: words.next().ok_or("usage: paged write|ping|cost --provider NAME [OPTION]...")?,
+            test: words.next().ok_or("usage: paged write|ping|echo|cost --provider NAME [OPTION]...")?,
             provider: String::new(),
             page: 4096,
             region: 16 << 20,
@@ -72,7 +81,9 @@ impl Options {
             window: 64,
             rounds: 16,
             count: 20_000,
+            pause: Duration::ZERO,
             by_message: false,
+            is_singly: false,
             is_target: false,
         };
         while let Some(word) = words.next() {
@@ -89,6 +100,8 @@ impl Options {
                 // The engine chooses packing and waiting itself.
                 "--each" | "--wait" => drop(value()?),
                 "--completed" | "--plain" => {}
+                "--pause" => options.pause = Duration::from_millis(value()?.parse()?),
+                "--singly" => options.is_singly = true,
                 "--target" => options.is_target = true,
                 other => return Err(format!("there is no option `{other}`").into()),
             }
@@ -101,6 +114,10 @@ impl Options {
 
     fn engine(&self, name: &str) -> Result<Engine> {
         Ok(Engine::with(Settings::new().name(name).rails([self.provider.as_str()]).depth(self.window))?)
+    }
+
+    fn warm_up(&self) -> u64 {
+        if self.test == "echo" { WARM_UP_OF_ECHO } else { WARM_UP }
     }
 
     /// Returns the places of the pages, which are the same on both sides.
@@ -134,13 +151,19 @@ fn target(options: &Options) -> Result<()> {
     let peer = engine.accept().wait(SOON)?;
     let (grant, counter) = offer(&engine, &peer, options.region)?;
     match options.test.as_str() {
+        "write" if options.is_singly => {
+            // All is written when the message comes.
+            peer.recv().wait(LONG)?;
+            peer.send("there").wait(SOON)?;
+            verify(options, &grant)?;
+        }
         "write" => {
             let pages = options.rounds * options.pages as u64;
             counter.reach(pages).wait(LONG)?;
             peer.send("there").wait(SOON)?;
             verify(options, &grant)?;
         }
-        "ping" => answer(options, &engine, &peer, &counter)?,
+        "ping" | "echo" => answer(options, &engine, &peer, &counter)?,
         _ if options.by_message => {
             for _ in 0..options.count {
                 peer.recv().wait(LONG)?;
@@ -184,20 +207,25 @@ fn verify(options: &Options, grant: &Grant) -> Result<()> {
     Ok(())
 }
 
-fn write(options: &Options, engine: &Engine, peer: &Peer) -> Result<()> {
-    let (remote, counter) = taken(peer)?;
+/// Returns memory with the content of each page.
+fn source(options: &Options, engine: &Engine) -> Result<Shared> {
     let mut source = engine.allocate(options.region).wait(SOON)?;
     for (page, bytes) in source.chunks_exact_mut(options.page).enumerate() {
         for (word, value) in bytes.chunks_exact_mut(8).enumerate() {
             value.copy_from_slice(&content(page, word).to_ne_bytes());
         }
     }
-    let (source, map) = (source.share(), options.map());
+    Ok(source.share())
+}
+
+fn write(options: &Options, engine: &Engine, peer: &Peer) -> Result<()> {
+    let (remote, counter) = taken(peer)?;
+    let (source, map) = (source(options, engine)?, options.map());
     let start = Instant::now();
-    let mut under_way = std::collections::VecDeque::new();
+    let mut under_way = VecDeque::new();
     for _ in 0..options.rounds {
         if under_way.len() == AT_ONCE {
-            let mut first: farreach::Transfer = under_way.pop_front().ok_or("there are some")?;
+            let mut first: Transfer = under_way.pop_front().ok_or("there are some")?;
             first.wait(LONG)?;
         }
         under_way.push_back(peer.write_pages(source.clone(), &map, &remote, Some(&counter)));
@@ -207,7 +235,45 @@ fn write(options: &Options, engine: &Engine, peer: &Peer) -> Result<()> {
     }
     // The receiver confirms the last byte.
     peer.recv().wait(LONG)?;
-    let ns = start.elapsed().as_nanos() as f64;
+    report_write(options, start.elapsed());
+    Ok(())
+}
+
+/// Writes each page as a transfer of its own, with a window of them in flight, as
+/// `farreach bench --op write` does.
+fn write_singly(options: &Options, engine: &Engine, peer: &Peer) -> Result<()> {
+    let (remote, _counter) = taken(peer)?;
+    let (source, map) = (source(options, engine)?, options.map());
+    let range = |page: u32| page as usize * options.page..(page as usize + 1) * options.page;
+    let mut pages = Vec::with_capacity(options.pages);
+    for (from, to) in map.source.indices.iter().zip(map.destination.indices.iter()) {
+        let to = range(*to);
+        let to = remote.get(to.start as u64..to.end as u64).ok_or("a page beyond the grant")?;
+        pages.push((source.get(range(*from)).ok_or("a page beyond the memory")?, to));
+    }
+    let one = PageMap::of(options.page as u64).first(1);
+    let start = Instant::now();
+    let mut in_flight = VecDeque::with_capacity(options.window);
+    for _ in 0..options.rounds {
+        for (from, to) in &pages {
+            if in_flight.len() == options.window {
+                let mut first: Transfer = in_flight.pop_front().ok_or("there are some")?;
+                first.wait(LONG)?;
+            }
+            in_flight.push_back(peer.write_pages(from.clone(), &one, to, None));
+        }
+    }
+    for mut transfer in in_flight {
+        transfer.wait(LONG)?;
+    }
+    peer.send("written").wait(SOON)?;
+    peer.recv().wait(LONG)?;
+    report_write(options, start.elapsed());
+    Ok(())
+}
+
+fn report_write(options: &Options, took: Duration) {
+    let ns = took.as_nanos() as f64;
     let Options { provider, page, pages, window, rounds, .. } = options;
     let bytes = *rounds * (*pages * *page) as u64;
     println!(
@@ -215,7 +281,6 @@ fn write(options: &Options, engine: &Engine, peer: &Peer) -> Result<()> {
          \"window\":{window},\"rounds\":{rounds},\"bytes\":{bytes},\"ns\":{ns},\"gb_per_s\":{:.4}}}",
         bytes as f64 / ns
     );
-    Ok(())
 }
 
 /// Sends eight bytes there and back: by a write that raises the other side's counter, or by a
@@ -226,8 +291,8 @@ fn ping(options: &Options, engine: &Engine, peer: &Peer) -> Result<()> {
     let source = engine.allocate(8).wait(SOON)?.share();
     let mut pinger = Pinger { peer, remote, raises, counter: &counter, source, sent: None };
     let mut start = Instant::now();
-    for round in 0..WARM_UP + options.count {
-        if round == WARM_UP {
+    for round in 0..options.warm_up() + options.count {
+        if round == options.warm_up() {
             start = Instant::now();
         }
         if options.by_message {
@@ -249,11 +314,45 @@ fn ping(options: &Options, engine: &Engine, peer: &Peer) -> Result<()> {
     Ok(())
 }
 
+/// Sends eight bytes there and back after pauses, in which this thread is elsewhere and both engines
+/// fall asleep.
+fn echo(options: &Options, engine: &Engine, peer: &Peer) -> Result<()> {
+    let (remote, raises) = taken(peer)?;
+    let (_grant, counter) = offer(engine, peer, options.region)?;
+    let source = engine.allocate(8).wait(SOON)?.share();
+    let mut pinger = Pinger { peer, remote, raises, counter: &counter, source, sent: None };
+    let mut trips_ns = Vec::new();
+    for round in 0..options.warm_up() + options.count {
+        std::thread::sleep(options.pause);
+        let start = Instant::now();
+        if options.by_message {
+            let mut sent = peer.send([0; 8]);
+            peer.recv().wait(SOON)?;
+            trips_ns.push(start.elapsed().as_nanos() as u64);
+            sent.wait(SOON)?;
+        } else {
+            pinger.send()?;
+            pinger.await_one(round + 1)?;
+            trips_ns.push(start.elapsed().as_nanos() as u64);
+        }
+    }
+    trips_ns.drain(..options.warm_up() as usize);
+    trips_ns.sort_unstable();
+    let (provider, pause_ms, count) = (&options.provider, options.pause.as_millis(), options.count);
+    let by = if options.by_message { "message" } else { "write" };
+    println!(
+        "{{\"program\":\"engine\",\"test\":\"echo\",\"provider\":\"{provider}\",\"by\":\"{by}\",\
+         \"pause_ms\":{pause_ms},\"count\":{count},\"rtt_us\":{:.2}}}",
+        trips_ns[trips_ns.len() / 2] as f64 / 1e3
+    );
+    Ok(())
+}
+
 fn answer(options: &Options, engine: &Engine, peer: &Peer, counter: &Counter) -> Result<()> {
     let (remote, raises) = taken(peer)?;
     let source = engine.allocate(8).wait(SOON)?.share();
     let mut pinger = Pinger { peer, remote, raises, counter, source, sent: None };
-    for round in 0..WARM_UP + options.count {
+    for round in 0..options.warm_up() + options.count {
         if options.by_message {
             let message = peer.recv().wait(SOON)?;
             peer.send(message).wait(SOON)?;
@@ -270,9 +369,9 @@ struct Pinger<'a> {
     remote: RemoteSlice,
     raises: RemoteCounter,
     counter: &'a Counter,
-    source: farreach::Shared,
+    source: Shared,
     /// The last transfer. Its completion is known soon after the answer.
-    sent: Option<farreach::Transfer>,
+    sent: Option<Transfer>,
 }
 
 impl Pinger<'_> {

@@ -16,6 +16,11 @@ use crate::process::output;
 /// A round does not count if other processes used more of a core than this.
 pub(super) const OTHERS_MAX: f64 = 0.15;
 
+/// Returns how much of a core other processes may use in a round that counts.
+pub(super) fn others_max(is_busy: bool) -> f64 {
+    if is_busy { f64::INFINITY } else { OTHERS_MAX }
+}
+
 /// How long to observe other processes before a round, how often, and the pause in between.
 const LOOK: Duration = Duration::from_millis(300);
 const LOOKS_MAX: usize = 20;
@@ -36,6 +41,7 @@ pub(super) struct Measure {
 impl Measure {
     pub(super) const GB_PER_S: Self = Self { field: "gb_per_s", digits: 2 };
     pub(super) const HALF_RTT_US: Self = Self { field: "half_rtt_us", digits: 2 };
+    pub(super) const RTT_US: Self = Self { field: "rtt_us", digits: 1 };
 }
 
 /// Two programs that do the same work, and print results in the same form.
@@ -100,7 +106,7 @@ impl Contest<'_> {
         if held.ratios.is_empty() {
             bail!(
                 "other processes used more than {} of a core in each of {} rounds\nfix: measure when the \
-                 machine is idle",
+                 machine is idle, or use --busy",
                 self.others_max,
                 held.tried
             );

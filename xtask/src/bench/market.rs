@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::contest::{BareFailed, Contest, Measure, OTHERS_MAX};
+use super::contest::{BareFailed, Contest, Measure, others_max};
 use super::report::{Goal, Row};
 use super::{PAGES, Pages, REGION_BYTES, SHM, text};
 use crate::binaries::build_dist_example;
@@ -202,7 +202,7 @@ fn compare(
         commands: [&library, &[&[&engine[..]], &work[..]].concat()],
         measure: Measure::GB_PER_S,
         bytes: Some(u64::from(rounds) * REGION_BYTES),
-        others_max: if args.busy { f64::INFINITY } else { OTHERS_MAX },
+        others_max: others_max(args.busy),
     };
     match contest.hold(args.rounds) {
         Ok(held) => Ok(Row::new(label, held, goal)),

@@ -9,8 +9,11 @@
 pub(crate) mod bare;
 mod contest;
 mod growth;
+mod instructions;
 mod load;
+mod many;
 mod market;
+mod plot;
 mod report;
 mod shm;
 mod spread;
@@ -23,7 +26,7 @@ use crate::binaries::build_dist_example;
 use crate::cell::Cell;
 use crate::paths;
 use crate::vm::Userland;
-use contest::{Contest, Measure, OTHERS_MAX};
+use contest::{Contest, Measure, others_max};
 use report::{Goal, Row};
 
 /// The benchmarks of `cargo xtask bench`.
@@ -36,6 +39,14 @@ pub(crate) enum BenchCommand {
     /// Count the instructions of an operation with more and more peers, operations in flight, pages
     /// and grants.
     Growth(growth::GrowthArgs),
+    /// Write single pages, 32 in flight, and measure the throughput.
+    Single(SingleArgs),
+    /// Send eight bytes there and back after a pause in which both sides fall asleep.
+    Pause(PingArgs),
+    /// Count the instructions of a page and of a message.
+    Instructions(PingArgs),
+    /// Measure an engine with a thousand peers and more: while they are idle, and writes to all.
+    Many(many::ManyArgs),
     /// Compare links within a host, and engines over them, with memcpy, a bounced cache line and a
     /// bare eventfd.
     Shm(shm::ShmArgs),
@@ -61,6 +72,11 @@ struct CommonArgs {
     #[arg(long, value_name = "N", default_value_t = 25)]
     rounds: usize,
 
+    /// Also count rounds in which other processes are busy. The programs still have a priority above
+    /// theirs, but share caches and the kernel with them: the figures say less.
+    #[arg(long)]
+    busy: bool,
+
     /// Also write the results to this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -78,6 +94,12 @@ pub(crate) struct PagedArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PingArgs {
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SingleArgs {
     #[command(flatten)]
     common: CommonArgs,
 }
@@ -108,12 +130,25 @@ const PAGES: [Pages; 3] = [
 /// The number of round trips in one run.
 const PINGS: &str = "50000";
 
+/// Single writes: bytes, and rounds of 16 MiB.
+const SINGLE: [Pages; 2] = [
+    Pages { label: "4 KiB", bytes: 4 << 10, window: 32, rounds: 16 },
+    Pages { label: "64 KiB", bytes: 64 << 10, window: 32, rounds: 128 },
+];
+
+/// Pauses in milliseconds, and the round trips of one run.
+const PAUSES: [(&str, &str); 2] = [("5", "60"), ("100", "8")];
+
 /// Runs a benchmark. Returns an error if a goal was missed.
 pub(crate) fn execute(command: &BenchCommand) -> Result<()> {
     let (rows, json) = match command {
         BenchCommand::Paged(args) => (paged(args)?, &args.common.json),
         BenchCommand::Ping(args) => (ping(args)?, &args.common.json),
         BenchCommand::Growth(args) => return growth::execute(args),
+        BenchCommand::Single(args) => (single(args)?, &args.common.json),
+        BenchCommand::Pause(args) => (pause(args)?, &args.common.json),
+        BenchCommand::Instructions(args) => (instructions::measure(&args.common)?, &args.common.json),
+        BenchCommand::Many(args) => (many::measure(args)?, &args.common.json),
         BenchCommand::Shm(args) => (shm::measure(args)?, &args.json),
         BenchCommand::Market(args) => (market::measure(args)?, &args.json),
     };
@@ -170,6 +205,45 @@ fn ping(args: &PingArgs) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
+/// Writes pages of which each is a transfer of its own, as `farreach bench --op write` does.
+fn single(args: &SingleArgs) -> Result<Vec<Row>> {
+    let programs = Programs::build(&args.common)?;
+    println!("bare and engine, single writes: GB/s and their ratio");
+    let mut rows = Vec::new();
+    for pages in &SINGLE {
+        let [page, window, rounds] =
+            [pages.bytes, pages.window.into(), pages.rounds.into()].map(|it| it.to_string());
+        rows.push(programs.compare(
+            &args.common,
+            format!("single {} {}", args.common.provider, pages.label),
+            &["write", "--singly", "--page", &page, "--window", &window, "--rounds", &rounds],
+            (Measure::GB_PER_S, Some(u64::from(pages.rounds) * REGION_BYTES)),
+            Some(Goal::AtLeast(0.9)),
+        )?);
+    }
+    Ok(rows)
+}
+
+/// Sends eight bytes after a pause, to a process that sleeps, beside an echo over plain TCP in C that
+/// sleeps in epoll.
+fn pause(args: &PingArgs) -> Result<Vec<Row>> {
+    let programs = Programs::build(&args.common)?;
+    println!("epoll echo in C and engine, 8 bytes after a pause: µs there and back and their ratio");
+    let mut rows = Vec::new();
+    for by in ["message", "write"] {
+        for (pause_ms, count) in PAUSES {
+            rows.push(programs.compare(
+                &args.common,
+                format!("{by} after {pause_ms} ms"),
+                &["echo", "--by", by, "--pause", pause_ms, "--count", count],
+                (Measure::RTT_US, None),
+                Some(Goal::AtMost(1.5)),
+            )?);
+        }
+    }
+    Ok(rows)
+}
+
 /// Both programs, and the cell in which they run.
 struct Programs {
     cell: Cell,
@@ -203,7 +277,8 @@ impl Programs {
         let [bare, engine] =
             [&bare[..], &engine].map(|program| [&[program], words, &["--provider", &args.provider]].concat());
         let commands = [&bare[..], &engine];
-        let contest = Contest { cell: &self.cell, commands, measure, bytes, others_max: OTHERS_MAX };
+        let contest =
+            Contest { cell: &self.cell, commands, measure, bytes, others_max: others_max(args.busy) };
         let row = Row::new(label, contest.hold(args.rounds)?, goal);
         println!("{row}");
         Ok(row)

@@ -1,5 +1,7 @@
 //! Statistics of measurements.
 
+use std::fmt;
+
 use serde_json::{Value, json};
 
 /// The median of measurements, and their quartiles.
@@ -24,6 +26,12 @@ impl Spread {
 
     pub(super) fn to_json(self) -> Value {
         json!({ "lower_quartile": self.lower_quartile, "median": self.median, "upper_quartile": self.upper_quartile })
+    }
+}
+
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.0} ({:.0} to {:.0})", self.median, self.lower_quartile, self.upper_quartile)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Images of the command's screens for the documentation, each from a real run in a terminal.
 
-mod svg;
+pub(crate) mod svg;
 mod terminal;
 
 use std::fs;

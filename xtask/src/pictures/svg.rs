@@ -10,8 +10,8 @@ const CHARACTER: f32 = 8.4;
 const LINE: f32 = 19.0;
 const MARGIN: f32 = 16.0;
 
-const GROUND: &str = "#16181d";
-const TEXT: &str = "#e4e6eb";
+pub(crate) const GROUND: &str = "#16181d";
+pub(crate) const TEXT: &str = "#e4e6eb";
 const PROMPT: &str = "#7fd1a1";
 
 /// Returns the image: the command, and its screen.
@@ -66,7 +66,7 @@ fn colour(look: Look) -> &'static str {
     }
 }
 
-pub(super) fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 

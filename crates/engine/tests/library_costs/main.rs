@@ -9,5 +9,6 @@ mod contract;
 mod pair;
 
 mod allocations;
+mod growth;
 mod instructions;
 mod within_host;
