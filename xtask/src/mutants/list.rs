@@ -568,4 +568,49 @@ pub(super) const MUTANTS: &[Mutant] = &[
         instead: "if offset.checked_add(len).is_none_or(|end| end > self.len + 4096) {",
         test: "operation::tests::nothing_beyond_the_grant_is_accessed",
     },
+    // Transfers that are performed within the call.
+    Mutant {
+        name: "a performed read writes to a buffer that others read",
+        file: "crates/shm/src/link.rs",
+        guard: "Request::Read { targets: [target] } if buffer.is_writable() =>",
+        instead: "Request::Read { targets: [target] } =>",
+        test: "operations::what_cannot_be_performed_is_not_counted",
+    },
+    Mutant {
+        name: "a performed request ends beyond its buffer",
+        file: "crates/shm/src/link.rs",
+        guard: "let is_within = buffer.len().checked_sub(offset).is_some_and(|left| target.len <= left as u64);",
+        instead: "let is_within = true;",
+        test: "operations::what_cannot_be_performed_is_not_counted",
+    },
+    Mutant {
+        name: "a performed request overtakes those that are queued",
+        file: "crates/shm/src/link.rs",
+        guard: "if !is_within || !is_short || !self.operations.is_empty() || self.check().is_err() {",
+        instead: "if !is_within || !is_short || self.check().is_err() {",
+        test: "operations::what_cannot_be_performed_is_not_counted",
+    },
+    Mutant {
+        name: "a write whose immediate is in the ring is posted again",
+        file: "crates/shm/src/link.rs",
+        guard: "        is_in_ring == Ok(true)",
+        instead: "        is_in_ring == Ok(true) && matches!(self.state, State::Up)",
+        test: "attacks::a_write_is_performed_although_the_wake_up_ends_the_link",
+    },
+    Mutant {
+        name: "what was performed over a lost link is not reconciled",
+        file: "crates/proto/src/outbox.rs",
+        guard: "        self.links.finish(link, bytes);
+        if let Some(immediate) = immediate {",
+        instead: "        self.links.finish(link, bytes);
+        if let Some(immediate) = immediate.filter(|_| false) {",
+        test: "machine::tests::short::what_the_peer_did_not_get_is_added_after_its_link_is_lost",
+    },
+    Mutant {
+        name: "a performed transfer overtakes messages",
+        file: "crates/proto/src/machine/short.rs",
+        guard: "if self.has_control() || !self.turns.are_over() {",
+        instead: "if self.has_control() {",
+        test: "machine::tests::short::nothing_overtakes_what_is_queued",
+    },
 ];
