@@ -8,6 +8,7 @@
 pub(crate) mod bare;
 mod contest;
 mod growth;
+mod guest;
 mod load;
 mod report;
 mod shm;
@@ -37,6 +38,8 @@ pub(crate) enum BenchCommand {
     /// Compare links within a host, and engines over them, with memcpy, a bounced cache line and a
     /// bare eventfd.
     Shm(shm::ShmArgs),
+    /// Compare verbs and the engine on Soft-RoCE with perftest, in a guest under counted time.
+    Guest(guest::GuestArgs),
 }
 
 /// Arguments of all benchmarks.
@@ -106,6 +109,7 @@ pub(crate) fn execute(command: &BenchCommand) -> Result<()> {
         BenchCommand::Paged(args) => (paged(args)?, &args.common.json),
         BenchCommand::Ping(args) => (ping(args)?, &args.common.json),
         BenchCommand::Growth(args) => return growth::execute(args),
+        BenchCommand::Guest(args) => return guest::execute(args),
         BenchCommand::Shm(args) => (shm::measure(args)?, &args.json),
     };
     if let Some(file) = json {
