@@ -35,7 +35,7 @@ pub(crate) struct GuestArgs {
     only: String,
 
     /// End the guest after this number of seconds. A busy machine needs more.
-    #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 7200)]
     limit: u64,
 
     /// Also write the results to this file.
@@ -141,6 +141,10 @@ pub(super) fn execute(args: &GuestArgs) -> Result<()> {
         fs::write(file, serde_json::to_string_pretty(&lines)?)
             .with_context(|| format!("cannot write {}", file.display()))?;
     }
+    ensure!(
+        code != vm::TIMED_OUT,
+        "the guest was ended after {limit} s\nfix: use a longer --limit, or fewer --runs"
+    );
     let failed: Vec<&str> = lines.iter().flat_map(|line| line.failures.iter().map(String::as_str)).collect();
     ensure!(failed.is_empty(), "{}\nthe output is in {}", failed.join("\n"), folder.display());
     ensure!(code == 0, "the guest exited with {code}");
@@ -151,8 +155,7 @@ fn names() -> String {
     WORKS.iter().map(|work| format!("`{}`", work.name)).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the programs of a line, each with the name of its files, its words, and how its output is
-/// read.
+/// Returns the programs of a line: the name of their files, the kind of program, and its words.
 fn programs(work: &Work) -> Vec<(String, &'static str, String)> {
     let base: String =
         work.name.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).collect();
