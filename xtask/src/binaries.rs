@@ -96,6 +96,13 @@ pub(crate) fn build_dist_example(package: &str, example: &str) -> Result<()> {
     run(command("cargo", words).current_dir(paths::repository()))
 }
 
+/// Builds an example for release and returns its path.
+pub(crate) fn build_release_example(package: &str, example: &str) -> Result<PathBuf> {
+    let words = ["build", "--quiet", "--release", "--package", package, "--example", example];
+    run(command("cargo", words).current_dir(paths::repository()))?;
+    Ok(paths::target().join("release/examples").join(example))
+}
+
 /// Builds the command for release and returns its path.
 pub(crate) fn release_command() -> Result<PathBuf> {
     let words = ["build", "--quiet", "--release", "--package", "farreach-cli"];

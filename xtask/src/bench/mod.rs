@@ -9,6 +9,7 @@
 pub(crate) mod bare;
 mod contest;
 mod growth;
+mod guest;
 mod instructions;
 mod load;
 mod many;
@@ -53,6 +54,8 @@ pub(crate) enum BenchCommand {
     /// Write scattered pages with UCX, NIXL and Mooncake, over tcp and within a host, and compare the
     /// throughput with the engine's.
     Market(market::MarketArgs),
+    /// Compare verbs and the engine on Soft-RoCE with perftest, in a guest under counted time.
+    Guest(guest::GuestArgs),
 }
 
 /// Arguments of all benchmarks.
@@ -149,6 +152,7 @@ pub(crate) fn execute(command: &BenchCommand) -> Result<()> {
         BenchCommand::Pause(args) => (pause(args)?, &args.common.json),
         BenchCommand::Instructions(args) => (instructions::measure(&args.common)?, &args.common.json),
         BenchCommand::Many(args) => (many::measure(args)?, &args.common.json),
+        BenchCommand::Guest(args) => return guest::execute(args),
         BenchCommand::Shm(args) => (shm::measure(args)?, &args.json),
         BenchCommand::Market(args) => (market::measure(args)?, &args.json),
     };

@@ -50,7 +50,7 @@ pub(crate) enum VmCommand {
 }
 
 /// The exit code of a run that the time limit ended, as of `timeout(1)`.
-const TIMED_OUT: u8 = 124;
+pub(crate) const TIMED_OUT: u8 = 124;
 
 pub(crate) fn execute(vm: VmCommand) -> Result<u8> {
     match vm {

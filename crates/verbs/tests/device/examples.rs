@@ -226,3 +226,17 @@ fn blast_loses_nothing() {
     assert!(client.starts_with("sent 500 messages of 5000 bytes: "), "{client}");
     assert_eq!(server.finish().went_well(), "received 500 messages of 5000 bytes\n");
 }
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn perf_measures_writes_messages_and_round_trips() {
+    // Each side checks the bytes that it was sent.
+    for (op, wait, figure) in
+        [("write", "event", "mib_per_s"), ("send", "busy", "per_s"), ("ping", "event", "half_rtt_us")]
+    {
+        let server = start_server("perf", &[]);
+        let client = visit("perf", &["--op", op, "--wait", wait, "--count", "40"]).went_well();
+        assert!(client.contains(&format!("\"{figure}\":")), "{client}");
+        assert_eq!(server.finish().went_well(), "listening on port 18533\n", "{op}");
+    }
+}
