@@ -527,7 +527,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "an exchange leaves the old pages in their place",
         file: "crates/memory/src/exchange.rs",
-        guard: "fresh.replace(target, &old)?;",
+        guard: "fresh.replace(target, &old, &self.maps)?;",
         instead: "let _ = (fresh, target);",
         test: "exchange::tests::bytes_stay_and_late_bytes_do_not_appear",
     },
