@@ -1,5 +1,7 @@
 //! One end of a link to a process of the same host.
 
+mod perform;
+
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -294,47 +296,6 @@ impl Link {
         self.operations.push_back(Operation { tag, buffers, work });
         self.only_waits = false;
         Ok(())
-    }
-
-    /// Performs a write or read of one range within this call, with the bytes of the buffer from
-    /// `offset` on. Returns `true` if it is done. No event follows.
-    ///
-    /// Returns `false` if it is not: an operation is queued before it, it is longer than one step, the
-    /// ring has no room for the immediate, or something is wrong. Then the peer gets no immediate, but
-    /// bytes may have been written.
-    /// [`post`](Self::post) does the same work later, or tells what is wrong.
-    #[inline]
-    pub fn perform(&mut self, request: Request<'_>, buffer: &mut Buffer, offset: usize) -> bool {
-        let (direction, target, immediate) = match request {
-            Request::Write { targets: [target], immediate } => (Direction::Write, *target, immediate),
-            Request::Read { targets: [target] } if buffer.is_writable() => (Direction::Read, *target, None),
-            _ => return false,
-        };
-        let is_within = buffer.len().checked_sub(offset).is_some_and(|left| target.len <= left as u64);
-        let is_short = target.len <= STEP as u64;
-        if !is_within || !is_short || !self.operations.is_empty() || self.check().is_err() {
-            return false;
-        }
-        let view = View { keys: &self.keys, segment: &self.segment, peer: self.side.other() };
-        let (targets, buffers) = (&[target], std::slice::from_ref(buffer));
-        let step = view.copy(direction, targets, buffers, &mut Cursor::from_offset(offset), STEP);
-        matches!(step, Ok(Step::Done)) && immediate.is_none_or(|bits| self.tell(bits))
-    }
-
-    /// Passes an immediate. Returns whether the peer gets it.
-    #[inline]
-    fn tell(&mut self, immediate: u32) -> bool {
-        let is_in_ring = self.producer.push(IMMEDIATE, &immediate.to_le_bytes());
-        let outcome = match is_in_ring {
-            Ok(true) => self.wake(sleep::FOR_ENTRIES),
-            Ok(false) => Ok(()),
-            Err(nonsense) => Err(nonsense.into()),
-        };
-        // An entry in the ring counts, even if the peer cannot be woken and the link ends for that.
-        if let Err(error) = outcome {
-            self.go_down(error);
-        }
-        is_in_ring == Ok(true)
     }
 
     #[inline]

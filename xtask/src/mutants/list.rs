@@ -571,31 +571,24 @@ pub(super) const MUTANTS: &[Mutant] = &[
     // Transfers that are performed within the call.
     Mutant {
         name: "a performed read writes to a buffer that others read",
-        file: "crates/shm/src/link.rs",
+        file: "crates/shm/src/link/perform.rs",
         guard: "Request::Read { targets: [target] } if buffer.is_writable() =>",
         instead: "Request::Read { targets: [target] } =>",
-        test: "operations::what_cannot_be_performed_is_not_counted",
+        test: "link::perform::tests::only_the_bytes_of_a_buffer_are_moved_and_only_if_nobody_else_reads_them",
     },
     Mutant {
         name: "a performed request ends beyond its buffer",
-        file: "crates/shm/src/link.rs",
+        file: "crates/shm/src/link/perform.rs",
         guard: "let is_within = buffer.len().checked_sub(offset).is_some_and(|left| target.len <= left as u64);",
         instead: "let is_within = true;",
-        test: "operations::what_cannot_be_performed_is_not_counted",
+        test: "link::perform::tests::only_the_bytes_of_a_buffer_are_moved_and_only_if_nobody_else_reads_them",
     },
     Mutant {
         name: "a performed request overtakes those that are queued",
-        file: "crates/shm/src/link.rs",
+        file: "crates/shm/src/link/perform.rs",
         guard: "if !is_within || !is_short || !self.operations.is_empty() || self.check().is_err() {",
         instead: "if !is_within || !is_short || self.check().is_err() {",
-        test: "operations::what_cannot_be_performed_is_not_counted",
-    },
-    Mutant {
-        name: "a write whose immediate is in the ring is posted again",
-        file: "crates/shm/src/link.rs",
-        guard: "        is_in_ring == Ok(true)",
-        instead: "        is_in_ring == Ok(true) && matches!(self.state, State::Up)",
-        test: "attacks::a_write_is_performed_although_the_wake_up_ends_the_link",
+        test: "link::perform::tests::nothing_overtakes_what_is_queued",
     },
     Mutant {
         name: "what was performed over a lost link is not reconciled",
