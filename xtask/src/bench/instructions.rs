@@ -19,7 +19,7 @@ const PAGES: f64 = 4096.0;
 
 /// Repetitions of a short run and of a long one: rounds of pages, or round trips.
 const ROUNDS: [u32; 2] = [2, 6];
-const TRIPS: [u32; 2] = [1_000, 5_000];
+const TRIPS: [u32; 2] = [200, 1_000];
 
 /// How often each is counted.
 const TIMES: usize = 5;
