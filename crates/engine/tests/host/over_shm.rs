@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use farreach::{Engine, ErrorKind, Rights, Settings};
+use farreach::{Engine, ErrorKind, PageMap, Rights, Settings};
 use farreach_testkit::example;
 
 use crate::faults::Place;
@@ -73,6 +73,44 @@ fn a_peer_that_is_killed_at_any_instant_ends_every_wait() {
 #[test]
 fn a_peer_that_is_stopped_at_any_instant_ends_every_wait() {
     a_fault_at_any_instant_ends_every_wait(&PLACE, Fault::Stop);
+}
+
+/// Writes of one page are performed by the thread that asks for them. None of them lands after its
+/// memory has come back, and each that has succeeded is counted.
+#[test]
+fn no_short_write_lands_or_is_counted_after_a_revoke() {
+    const MARK: u8 = 0xa5;
+    let pair = Pair::new(&SHM);
+    let map = PageMap::of(64).first(1);
+    for round in 0..20_u64 {
+        let (grant, there) = pair.granted(4096, Rights::WRITE);
+        let (counter, raises) = pair.counter();
+        let source = pair.source(64, round).share();
+        let (succeeded, failed) = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let mut succeeded = 0;
+                loop {
+                    let mut write = pair.a_to_b.write_pages(source.clone(), &map, &there, Some(&raises));
+                    match write.wait(SOON) {
+                        Ok(_) => succeeded += 1,
+                        Err(failed) => return (succeeded, failed),
+                    }
+                }
+            });
+            counter.reach(round * 50).wait(SOON).unwrap();
+            let back = grant.revoke(SOON).unwrap();
+            let mut slice = back.try_into_slice().expect("the peer has confirmed that it has stopped");
+            slice.fill(MARK);
+            let ended = writer.join().unwrap();
+            assert!(slice.iter().all(|byte| *byte == MARK), "round {round}: a late byte");
+            ended
+        });
+        // A grant whose end this side has confirmed is not known any more.
+        let is_expected = matches!(failed.error.kind(), ErrorKind::Revoked | ErrorKind::NotGranted);
+        assert!(is_expected, "{failed}");
+        counter.reach(succeeded).wait(SOON).unwrap();
+        assert_eq!(counter.reached(), succeeded, "round {round}");
+    }
 }
 
 /// In a process of its own, because it counts its descriptors. `cargo xtask soak` makes more faults.
