@@ -148,10 +148,16 @@ fn frames() -> Vec<Frame> {
         Frame::Held { next: 10 },
         Frame::Ping { nonce: 7 },
         Frame::Look,
-        Frame::Refused { reason },
+        Frame::Refused { reason: reason.clone() },
         Frame::Goodbye,
         Frame::Keys { link, keys: vec![BoundKey { grant: 5, address: 4096, key: 99 }] },
         Frame::Pong { nonce: 7 },
+        Frame::Open { publication: 7 },
+        Frame::Opened { publication: 7, grant: 5 },
+        Frame::NotOpened { publication: 7, reason: reason.clone() },
+        Frame::OpenCounter { shared: 7 },
+        Frame::CounterOpened { shared: 7, counter },
+        Frame::CounterNotOpened { shared: 7, reason },
     ]
 }
 

@@ -129,6 +129,10 @@ impl Answer<Result<(), Error>> for Arrival {
 pub struct CounterToken(u32);
 
 impl CounterToken {
+    pub(crate) fn of(id: CounterId) -> Self {
+        Self(id.to_raw())
+    }
+
     pub(crate) fn id(self) -> CounterId {
         CounterId::from_raw(self.0)
     }

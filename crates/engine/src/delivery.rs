@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
-use farreach_proto::counter::CounterId;
-use farreach_proto::error::{AtomicError, SendError};
-use farreach_proto::machine::{Event, IdMap, OpId, PeerChange, PeerKey};
+use farreach_proto::counter::{CounterId, Outcome};
+use farreach_proto::error::{AtomicError, OpenError, SendError};
+use farreach_proto::machine::{Event, IdMap, OpId, OpenedMemory, PeerChange, PeerKey};
 use farreach_rail::{Carrier, RevokeAnswer, TransferAnswer};
 
+use crate::news::News;
 use crate::progress::oneshot::Sender;
+use crate::progress::wake_all;
+use crate::shared_cell::SharedCell;
 use crate::watch::{CounterCell, PeerCell};
 
 /// The first operation id of this process that no thread has taken. A caller has the id before the
@@ -47,20 +50,46 @@ pub(crate) enum Waiter {
     Atomic(Sender<Result<u64, AtomicError>>),
     Sent(Sender<Result<(), SendError>>),
     Revoked(Sender<RevokeAnswer>),
+    PeerRevoked(Sender<Result<(), &'static str>>),
+    Opened(Sender<Result<OpenedMemory, OpenError>>),
+    CounterOpened(Sender<Result<CounterId, OpenError>>),
     Closed(Sender<()>),
 }
 
 /// The callers that wait, and the state of peers and counters that is read without a command.
 ///
 /// Dropping it ends every wait: each caller gets an error that the engine has ended.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Delivery {
+    news: Arc<News>,
     waiters: IdMap<OpId, Waiter>,
     peers: IdMap<PeerKey, Arc<PeerCell>>,
     counters: IdMap<CounterId, Arc<CounterCell>>,
+    shared: IdMap<u64, Arc<SharedCell>>,
+    /// The peers that raise a shared counter, by the counter of each.
+    members: IdMap<CounterId, Member>,
+}
+
+/// A peer that raises a shared counter.
+#[derive(Debug)]
+struct Member {
+    peer: PeerKey,
+    cell: Arc<CounterCell>,
+    shared: Arc<SharedCell>,
 }
 
 impl Delivery {
+    pub(crate) fn new(news: Arc<News>) -> Self {
+        Self {
+            news,
+            waiters: IdMap::default(),
+            peers: IdMap::default(),
+            counters: IdMap::default(),
+            shared: IdMap::default(),
+            members: IdMap::default(),
+        }
+    }
+
     /// Registers a waiter. Returns the id under which the machine is to run the operation.
     pub(crate) fn wait_for(&mut self, waiter: Waiter) -> OpId {
         let op = next_op();
@@ -90,6 +119,32 @@ impl Delivery {
         self.counters.remove(&counter);
     }
 
+    pub(crate) fn add_shared_counter(&mut self, shared: u64) -> Arc<SharedCell> {
+        Arc::clone(self.shared.entry(shared).or_default())
+    }
+
+    pub(crate) fn remove_shared_counter(&mut self, shared: u64) {
+        let Some(cell) = self.shared.remove(&shared) else { return };
+        self.members.retain(|_, member| !Arc::ptr_eq(&member.shared, &cell));
+    }
+
+    /// Handles a peer that has opened a shared counter. Returns `true` if the peer must be watched.
+    pub(crate) fn join_counter(
+        &mut self,
+        shared: u64,
+        peer: PeerKey,
+        counter: CounterId,
+        wakers: &mut Vec<Waker>,
+    ) -> bool {
+        let (Some(shared), Some(peer_cell)) = (self.shared.get(&shared), self.peers.get(&peer)) else {
+            return false;
+        };
+        let (shared, cell) = (Arc::clone(shared), Arc::default());
+        let must_watch = shared.join(peer, Arc::clone(&cell), Arc::clone(peer_cell), wakers);
+        self.members.insert(counter, Member { peer, cell, shared });
+        must_watch
+    }
+
     /// Returns the bytes that are held for a peer until its user takes them.
     pub(crate) fn peer_memory(&self, key: PeerKey) -> usize {
         self.peers.get(&key).map_or(0, |cell| cell.memory())
@@ -115,9 +170,17 @@ impl Delivery {
                     sender.send(answer, wakers);
                 }
             }
-            Event::Revoked(op, revoked) => {
-                let answer = carrier.revoked(op, revoked);
-                if let Some(Waiter::Revoked(sender)) = self.waiters.remove(&op) {
+            Event::Revoked(op, revoked) => match self.waiters.remove(&op) {
+                Some(Waiter::PeerRevoked(sender)) => sender.send(revoked, wakers),
+                waiter => {
+                    let answer = carrier.revoked(op, revoked);
+                    if let Some(Waiter::Revoked(sender)) = waiter {
+                        sender.send(answer, wakers);
+                    }
+                }
+            },
+            Event::Opened(op, answer) => {
+                if let Some(Waiter::Opened(sender)) = self.waiters.remove(&op) {
                     sender.send(answer, wakers);
                 }
             }
@@ -129,24 +192,55 @@ impl Delivery {
             Event::Reached(counter, reached) => {
                 if let Some(cell) = self.counters.get(&counter) {
                     cell.raise(reached, wakers);
+                } else if let Some(Member { cell, shared, .. }) = self.members.get(&counter) {
+                    shared.raise(cell, reached, wakers);
                 }
             }
             Event::CounterEnded(counter, outcome) => {
                 if let Some(cell) = self.counters.get(&counter) {
-                    cell.end(outcome, wakers);
+                    return cell.end(outcome, wakers);
+                }
+                let Some(Member { peer, cell, shared }) = self.members.get(&counter) else { return };
+                shared.end(*peer, cell, outcome, wakers);
+                if outcome == Outcome::PeerLost {
+                    // The machine has closed it.
+                    self.members.remove(&counter);
                 }
             }
+            Event::CounterOpened(op, answer) => {
+                if let Some(Waiter::CounterOpened(sender)) = self.waiters.remove(&op) {
+                    sender.send(answer, wakers);
+                }
+            }
+            // The driver handles it, because the machine may have to watch the peer.
+            Event::CounterJoined { .. } => {}
             Event::Message(key, bytes) => {
                 if let Some(cell) = self.peers.get(&key) {
                     cell.put_message(bytes, wakers);
+                    self.news.inboxes.list(key, cell, wakers);
                 }
             }
             Event::Peer(key, PeerChange::Forgotten) => drop(self.peers.remove(&key)),
             Event::Peer(key, change) => {
-                if let Some(cell) = self.peers.get(&key) {
-                    cell.change(change, wakers);
+                let Some(cell) = self.peers.get(&key) else { return };
+                let event = self.news.events.event_of(key, cell, &change);
+                let is_lost = matches!(change, PeerChange::Lost(_));
+                cell.change(change, wakers);
+                if let Some(event) = event {
+                    self.news.events.put(event, wakers);
+                }
+                if is_lost {
+                    self.news.note_parting(wakers);
                 }
             }
         }
+    }
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        let mut wakers = Vec::new();
+        self.news.end(&mut wakers);
+        wake_all(wakers);
     }
 }

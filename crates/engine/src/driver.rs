@@ -26,6 +26,7 @@ use crate::LostReason;
 use crate::control::{CloseReason, ConnectionId, Control, ControlEvent, ControlStream, RecordLayer, Wakeup};
 use crate::delivery::{Delivery, Waiter};
 use crate::error::Error;
+use crate::news::News;
 use crate::progress::{Drive, oneshot};
 use crate::watch::{PeerCell, Watch};
 
@@ -206,12 +207,13 @@ impl Driver {
         mut carrier: Carrier,
         mut control: Control,
         backlog: Arc<AcceptBacklog>,
+        news: Arc<News>,
     ) -> std::io::Result<Self> {
         let watched = watch(&mut carrier, &mut control)?;
         Ok(Self {
             machine,
             carrier,
-            delivery: Delivery::default(),
+            delivery: Delivery::new(news),
             in_call: Arc::default(),
             wakers: Vec::new(),
             control,
@@ -402,12 +404,13 @@ impl Driver {
     }
 
     fn introduce(&mut self, id: ConnectionId, key: PeerKey) {
+        self.machine.set_certificate_names(key, self.control.certificate_names(id));
         self.peers.insert(id, key);
         self.connections.insert(key, id);
     }
 
-    /// Sends the machine's frames, closes connections, and delivers its events.
-    fn flush(&mut self) {
+    /// Sends the machine's frames, and closes connections.
+    fn send_outputs(&mut self) {
         while let Some(output) = self.machine.poll_output() {
             match output {
                 Output::Frame(key, frame) => {
@@ -426,11 +429,21 @@ impl Driver {
             }
         }
         self.control.flush();
+    }
+
+    /// Sends the machine's frames, closes connections, and delivers its events.
+    fn flush(&mut self) {
+        self.send_outputs();
         while let Some(event) = self.machine.poll_event() {
             if let Event::Peer(key, PeerChange::Unwatched) = event
                 && self.delivery.end_watch(key)
             {
                 self.machine.watch(key, self.now());
+            }
+            if let Event::CounterJoined { shared, peer, counter } = event
+                && self.delivery.join_counter(shared, peer, counter, &mut self.wakers)
+            {
+                self.machine.watch(peer, self.now());
             }
             let arrival = Arrival::of(&event);
             self.delivery.deliver(event, &mut self.carrier, &mut self.wakers);
@@ -510,6 +523,17 @@ fn watch(carrier: &mut Carrier, control: &mut Control) -> std::io::Result<Vec<Ow
     Ok(watched)
 }
 
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // A confirmation may wait for an answer that carries it, and there will be none. Its peer has
+        // sent a message that has arrived, and would be told that it is lost.
+        if !std::thread::panicking() {
+            self.machine.confirm_all();
+            self.send_outputs();
+        }
+    }
+}
+
 impl Drive for Driver {
     type Command = Command;
     type Wakeup = Wakeup;
@@ -587,6 +611,7 @@ impl Drive for Driver {
 
     fn sleep(&mut self, until: Instant) {
         self.watch_again();
+        self.carrier.flush();
         let mut until = until.min(self.start + Duration::from_nanos(self.machine.poll_timeout()));
         match self.machine.quiet_for(self.now()) {
             // The kernel's timers are too coarse for a sleep this short that can be ended, and it

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
-use farreach_proto::machine::{HEADER, Machine, PeerKey, Tuning};
+use farreach_proto::machine::{Machine, MessageHeader, PeerKey, Tuning};
 use farreach_proto::wire::Hello;
 use farreach_rail::{Carrier, Properties, Rail};
 use rustix::rand::GetRandomFlags;
@@ -16,14 +16,19 @@ use crate::delivery::Waiter;
 use crate::driver::{AcceptBacklog, Command, Connected, Driver};
 use crate::error::Error;
 use crate::hung_call::{LibraryCalls, Timeout};
+use crate::news::News;
+use crate::peer::Peers;
 use crate::pending::{Answer, Pending};
-use crate::progress::{Awaited, LeaderFollowers, Listener, oneshot};
+use crate::progress::{Awaited, LeaderFollowers, Listener, oneshot, wake_all};
 use crate::rails::open::{self, ChosenRails};
 use crate::running::Running;
 use crate::time::nanoseconds;
 use crate::warning::{Warning, WarningKind, Warnings};
 use crate::watch::{PeerCell, Watcher};
-use crate::{Memory, MemoryOptions, Peer, Settings, Slice};
+use crate::{
+    Access, Exposed, GrantError, Memory, MemoryOptions, Peer, Publication, Published, Rights, Settings,
+    Shared, Slice,
+};
 
 /// The engine of a process: rails to peers, registered memory, and a worker thread that drives them
 /// when no caller waits. All clones refer to the same engine.
@@ -57,9 +62,25 @@ pub struct Engine(Arc<Inner>);
 struct Inner {
     progress: Arc<Running>,
     backlog: Arc<AcceptBacklog>,
+    roster: Arc<Peers>,
     rails: Vec<Properties>,
     /// What the engine was opened with.
     settings: Settings,
+}
+
+impl Inner {
+    /// Ends waits for any peer when the last one is lost.
+    fn note_close(&self) {
+        let mut wakers = Vec::new();
+        self.roster.news().close(&mut wakers);
+        wake_all(wakers);
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.note_close();
+    }
 }
 
 impl Engine {
@@ -98,7 +119,9 @@ impl Engine {
             control.accept_over_tls(tls.clone());
         }
         let backlog = Arc::new(AcceptBacklog::new(settings.budgets.control.peers as usize));
-        let driver = Driver::new(machine, carrier, control, Arc::clone(&backlog))
+        let news = Arc::new(News::default());
+        let roster = Arc::new(Peers::new(Arc::clone(&news)));
+        let driver = Driver::new(machine, carrier, control, Arc::clone(&backlog), news)
             .map_err(system("watch the rails"))?;
         let calls = LibraryCalls::new(driver.carrier.current_call(), Arc::clone(&driver.in_call));
         let progress = Arc::new(LeaderFollowers::new(driver, settings.progress));
@@ -111,7 +134,7 @@ impl Engine {
         }
         let performs_max = rails.iter().map(|rail| rail.performs_max).max().unwrap_or(0);
         let progress = Running::new(progress, calls, warnings, performs_max);
-        let engine = Self(Arc::new(Inner { progress, backlog, rails, settings }));
+        let engine = Self(Arc::new(Inner { progress, backlog, roster, rails, settings }));
         for address in listen {
             engine.listen(address)?;
         }
@@ -275,7 +298,10 @@ impl Engine {
         let (sender, receiver) = oneshot::channel();
         let call = move |driver: &mut Driver, _: u64| begin(driver, sender);
         self.0.progress.submit(Command::Call(Box::new(call)));
-        Pending::new(&self.0.progress, Connecting { engine: self.clone(), address, receiver, made: None })
+        Pending::new(
+            &self.0.progress,
+            Connecting { engine: self.clone(), address, receiver, made: None, failed: None },
+        )
     }
 
     /// Returns the next peer that connects.
@@ -307,10 +333,71 @@ impl Engine {
         })
     }
 
-    /// Registers memory that was allocated elsewhere with every rail.
+    /// Registers memory with every rail that does not know it: memory that another engine has allocated,
+    /// or that was [made from a vector](Memory::from_vec). A registration ends with its memory.
+    ///
+    /// [`Peer::write`] and [`Peer::read`] do it by themselves; transfers of pages need it over cards.
     pub fn register(&self, memory: &Memory) -> Pending<()> {
         let memory = memory.clone();
         self.call("register memory", move |driver, _| Ok(driver.carrier.register(&memory)?))
+    }
+
+    /// Publishes memory for reading: every peer that `access` permits may [open](Peer::open) it by its
+    /// token. The memory stays readable here, by `Deref` of the publication. On failure the memory is
+    /// returned with the error.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use farreach::{Access, Engine};
+    /// # const SOON: Duration = Duration::from_secs(5);
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let trainer = Engine::new()?;
+    /// let mut weights = trainer.allocate(4096).wait(SOON)?;
+    /// weights.fill(7);
+    /// let weights = trainer.publish(weights, Access::Anyone).wait(SOON)?;
+    /// assert_eq!(weights[0], 7);
+    /// println!("{}", weights.token());
+    ///
+    /// let weights = weights.revoke(SOON)?.try_unshare().expect("nobody has opened it");
+    /// # drop(weights);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn publish(
+        &self,
+        memory: impl Into<Shared>,
+        access: Access,
+    ) -> Pending<Publication<Shared>, GrantError<Shared>> {
+        self.publish_as(memory.into(), Rights::READ, access)
+    }
+
+    /// Publishes memory: every peer that `access` permits may [open](Peer::open) it by its token, and
+    /// access it with these rights. On failure the memory is returned with the error.
+    pub fn publish_exposed(
+        &self,
+        memory: impl Into<Exposed>,
+        rights: Rights,
+        access: Access,
+    ) -> Pending<Publication, GrantError> {
+        let memory = memory.into();
+        if memory.is_read_only() && rights != Rights::READ {
+            let refused = GrantError { error: Error::read_only(), memory: Some(memory) };
+            return Pending::finished(&self.0.progress, Err(refused));
+        }
+        self.publish_as(memory, rights, access)
+    }
+
+    fn publish_as<M: Published>(
+        &self,
+        memory: M,
+        rights: Rights,
+        access: Access,
+    ) -> Pending<Publication<M>, GrantError<M>> {
+        if matches!(access, Access::Only(_)) && !self.0.settings.has_tls() {
+            let refused = GrantError { error: Error::no_names(), memory: Some(memory) };
+            return Pending::finished(&self.0.progress, Err(refused));
+        }
+        Publication::make(&self.0.progress, memory, rights, access)
     }
 
     fn call<T: Send + 'static>(
@@ -343,6 +430,7 @@ impl Engine {
     /// # }
     /// ```
     pub fn close(self, timeout: Duration) -> Result<(), Error> {
+        self.0.note_close();
         let (sender, receiver) = oneshot::channel();
         let call = move |driver: &mut Driver, now: u64| {
             let op = driver.delivery.wait_for(Waiter::Closed(sender));
@@ -358,7 +446,19 @@ impl Engine {
     }
 
     fn peer(&self, key: PeerKey, cell: Arc<PeerCell>, address: SocketAddr) -> Peer {
-        Peer::new(&self.0.progress, key, cell, address, self.0.settings.messages)
+        Peer::new(&self.0.progress, &self.0.roster, key, cell, address, self.0.settings.messages)
+    }
+
+    pub(crate) fn running(&self) -> &Arc<Running> {
+        &self.0.progress
+    }
+
+    pub(crate) fn has_tls(&self) -> bool {
+        self.0.settings.has_tls()
+    }
+
+    pub(crate) fn roster(&self) -> &Arc<Peers> {
+        &self.0.roster
     }
 }
 
@@ -373,7 +473,7 @@ impl fmt::Debug for Engine {
 const IDLE_HEARTBEAT: Duration = Duration::from_secs(10);
 
 fn tuning(settings: &Settings, rails: &[Box<dyn Rail>]) -> Tuning {
-    let messages = rails.iter().map(|rail| rail.properties().message_max.saturating_sub(HEADER));
+    let messages = rails.iter().map(|rail| rail.properties().message_max.saturating_sub(MessageHeader::LEN));
     let message_max = messages.min().map_or(settings.message_max, |max| max.min(settings.message_max));
     // A healthy peer has time to answer.
     let heartbeat = settings.heartbeat.min(settings.silence / 3);
@@ -404,9 +504,30 @@ struct Connecting {
     address: SocketAddr,
     receiver: oneshot::Receiver<Connected>,
     made: Option<(Peer, Watcher)>,
+    failed: Option<Error>,
 }
 
 impl Connecting {
+    /// Makes the peer when both sides can talk. Returns the error if they cannot.
+    fn make(&mut self) -> Option<Error> {
+        if self.made.is_some() {
+            return None;
+        }
+        match self.receiver.take()? {
+            Ok(Ok((key, cell))) => {
+                let watcher = cell.watch.watcher();
+                self.made = Some((self.engine.peer(key, cell, self.address), watcher));
+                None
+            }
+            Ok(Err(error)) => Some(error),
+            Err(_) => Some(Error::ended()),
+        }
+    }
+
+    fn is_up_or_lost(&self) -> bool {
+        self.made.as_ref().is_some_and(|(peer, _)| peer.cell().is_up() || peer.lost().is_some())
+    }
+
     /// Returns the error, with the last error of a link if there is one: that is what has to be
     /// fixed.
     fn refused(&self, cause: &str, fix: &str) -> Error {
@@ -429,8 +550,8 @@ const NO_RAIL_FIX: &str =
 impl Answer<Result<Peer, Error>> for Connecting {
     fn is_ready(&self) -> bool {
         match &self.made {
-            None => self.receiver.is_ready(),
-            Some((peer, _)) => peer.cell().is_up() || peer.lost().is_some(),
+            None => self.failed.is_some() || self.receiver.is_ready(),
+            Some(_) => self.is_up_or_lost(),
         }
     }
 
@@ -441,16 +562,20 @@ impl Answer<Result<Peer, Error>> for Connecting {
         }
     }
 
+    fn has_stages(&self) -> bool {
+        true
+    }
+
+    fn advance(&mut self) -> bool {
+        if self.failed.is_none() {
+            self.failed = self.make();
+        }
+        self.failed.is_some() || self.is_up_or_lost()
+    }
+
     fn take(&mut self) -> Option<Result<Peer, Error>> {
-        if self.made.is_none() {
-            match self.receiver.take()? {
-                Ok(Ok((key, cell))) => {
-                    let watcher = cell.watch.watcher();
-                    self.made = Some((self.engine.peer(key, cell, self.address), watcher));
-                }
-                Ok(Err(error)) => return Some(Err(error)),
-                Err(_) => return Some(Err(Error::ended())),
-            }
+        if let Some(failed) = self.failed.take().or_else(|| self.make()) {
+            return Some(Err(failed));
         }
         let (peer, _) = self.made.as_ref()?;
         if peer.cell().is_up() {

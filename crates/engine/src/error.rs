@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use farreach_proto::counter::Outcome;
-use farreach_proto::error::{AtomicError, SendError};
+use farreach_proto::error::{AtomicError, OpenError, SendError};
 use farreach_proto::machine::TransferFault;
 use farreach_proto::plan::PlanError;
 
@@ -237,6 +237,50 @@ impl Error {
         Self::new(ErrorKind::Busy, message, why, "revoke the grant again")
     }
 
+    pub(crate) fn not_opened(error: &OpenError) -> Self {
+        let cause = error.to_string();
+        let fix = "check the token, and that the owner permits this peer";
+        Self::new(ErrorKind::NotGranted, format!("open published memory: {cause}"), cause, fix)
+    }
+
+    pub(crate) fn counter_not_opened(error: &OpenError) -> Self {
+        let cause = error.to_string();
+        let fix = "check the token, and that the owner permits this peer";
+        Self::new(ErrorKind::NotGranted, format!("open a shared counter: {cause}"), cause, fix)
+    }
+
+    pub(crate) fn not_opened_by_anyone() -> Self {
+        let message = "wait for each peer: no peer has opened the counter";
+        Self::plain(ErrorKind::Argument, message, "wait for peers first (`SharedCounter::opened_by`)")
+    }
+
+    /// Creates the error of something that is for names, while peers have none.
+    pub(crate) fn no_names_for(what: &str) -> Self {
+        let message = format!("open {what} for names: the peers of this engine have no certificates");
+        let fix = "set `Settings::tls`, or open it for anyone who has the token";
+        Self::plain(ErrorKind::Tls, message, fix)
+    }
+
+    pub(crate) fn no_names() -> Self {
+        let message = "publish for names: the peers of this engine have no certificates";
+        let fix = "set `Settings::tls`, or publish for anyone who has the token";
+        Self::plain(ErrorKind::Tls, message, fix)
+    }
+
+    pub(crate) fn read_only() -> Self {
+        let cause = farreach_memory::ReadOnlyError;
+        Self::plain(ErrorKind::Argument, format!("publish memory: {cause}"), cause.fix())
+    }
+
+    pub(crate) fn not_admitted() -> Self {
+        let message = "admit a name: everybody may open it, or it has ended";
+        Self::plain(ErrorKind::Argument, message, "permit names alone when it is made (`Access::only`)")
+    }
+
+    pub(crate) fn no_waits() -> Self {
+        Self::plain(ErrorKind::Argument, "wait for one of no operations", "pass at least one operation")
+    }
+
     pub(crate) fn limit(what: &str) -> Self {
         Self::plain(ErrorKind::Limit, format!("too many {what}"), "drop those that are no longer needed")
     }
@@ -315,6 +359,18 @@ impl Error {
         Self::plain(ErrorKind::Argument, error.to_string(), fix).caused_by(error)
     }
 
+    /// Creates the error of a transfer of nothing.
+    pub(crate) fn no_bytes() -> Self {
+        Self::plain(ErrorKind::Argument, "transfer 0 bytes", "transfer at least one byte")
+    }
+
+    /// Creates the error of a transfer beyond the end of a peer's memory.
+    pub(crate) fn beyond(own_len: u64, remote_len: u64) -> Self {
+        let message =
+            format!("transfer {own_len} bytes: the range of the peer's memory has {remote_len} bytes");
+        Self::plain(ErrorKind::Argument, message, "use a longer range, or less memory of this side")
+    }
+
     fn aborted() -> Self {
         Self::plain(ErrorKind::Aborted, "the transfer was aborted", "start it again")
     }
@@ -366,12 +422,12 @@ impl StdError for Error {
 #[derive(thiserror::Error)]
 #[error("{error}")]
 #[non_exhaustive]
-pub struct TransferError {
+pub struct TransferError<B = Buffer> {
     /// The error.
     pub error: Error,
     /// The memory that the transfer took, unless a card may still have a part of it. Then the
     /// engine keeps the memory until the card is done with it, and frees it.
-    pub buffer: Option<Buffer>,
+    pub buffer: Option<B>,
     /// The statistics up to the failure.
     pub stats: TransferStats,
 }
@@ -380,11 +436,11 @@ pub struct TransferError {
 #[derive(thiserror::Error)]
 #[error("{error}")]
 #[non_exhaustive]
-pub struct GrantError {
+pub struct GrantError<M = Exposed> {
     /// The error.
     pub error: Error,
     /// The memory, unless the engine has ended or a rail keeps it.
-    pub memory: Option<Exposed>,
+    pub memory: Option<M>,
 }
 
 /// Implements `Debug` as [`Error`] does, because a program whose `main` returns such an error
@@ -399,11 +455,21 @@ macro_rules! debug_as_its_error {
     )*};
 }
 
-debug_as_its_error!(TransferError, GrantError);
+impl<M> fmt::Debug for GrantError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<B> fmt::Debug for TransferError<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
 
 pub(crate) use debug_as_its_error;
 
-impl TransferError {
+impl<B> TransferError<B> {
     pub(crate) fn without_buffer(error: Error) -> Self {
         Self { error, buffer: None, stats: TransferStats::default() }
     }
@@ -433,7 +499,7 @@ mod tests {
             printed.starts_with("no rail could be opened\ncause: tcp: ") && printed.ends_with("\nfix: wait"),
             "{printed}"
         );
-        let transfer = TransferError::without_buffer(error);
+        let transfer: TransferError = TransferError::without_buffer(error);
         assert_eq!(format!("{transfer:?}"), printed);
     }
 

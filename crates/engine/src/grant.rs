@@ -2,7 +2,7 @@
 //! memory.
 
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Bound, Range, RangeBounds};
 use std::str::FromStr;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
@@ -332,6 +332,48 @@ impl RemoteSlice {
     /// Returns the rights of this engine to it.
     pub fn rights(&self) -> Rights {
         self.rights
+    }
+
+    /// Returns the bytes from `offset` to the end.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `offset` exceeds the length. [`get`](Self::get) returns `None` instead.
+    #[track_caller]
+    pub fn at(&self, offset: u64) -> Self {
+        self.range(offset..)
+    }
+
+    /// Returns a part of it, to which a transfer is bounded.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the range is not within it. [`get`](Self::get) returns `None` instead.
+    ///
+    /// ```
+    /// # fn part(memory: &farreach::RemoteSlice) {
+    /// let header = memory.range(..64);
+    /// let rest = memory.at(64);
+    /// assert_eq!(header.len() + rest.len(), memory.len());
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn range(&self, range: impl RangeBounds<u64>) -> Self {
+        let start = match range.start_bound() {
+            Bound::Included(start) => Some(*start),
+            Bound::Excluded(before) => before.checked_add(1),
+            Bound::Unbounded => Some(0),
+        };
+        let end = match range.end_bound() {
+            Bound::Included(last) => last.checked_add(1),
+            Bound::Excluded(end) => Some(*end),
+            Bound::Unbounded => Some(self.len),
+        };
+        let part = start.zip(end).and_then(|(start, end)| self.get(start..end));
+        part.unwrap_or_else(|| {
+            let (start, end) = (range.start_bound(), range.end_bound());
+            panic!("the range {start:?} to {end:?} exceeds remote memory of {} bytes", self.len)
+        })
     }
 
     /// Returns a part of it, or `None` if the range is not within it.

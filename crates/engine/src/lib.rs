@@ -2,7 +2,8 @@
 //!
 //! An [`Engine`] opens rails: RDMA cards, or libfabric's tcp if there is none. It connects to other
 //! engines, its [`Peer`]s. A program grants a peer access to memory ([`Peer::grant`]). The peer
-//! writes pages into it ([`Peer::write_pages`]), and a [`Counter`] reports how many have arrived.
+//! writes a range of it ([`Peer::write`]) or scattered pages ([`Peer::write_pages`]), and a [`Counter`]
+//! reports how many have arrived.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -48,6 +49,13 @@
 //! - **Accesses are checked before a card sees them**, against the bounds and rights of what the
 //!   peer has granted.
 //!
+//! # Memory
+//!
+//! Memory of [`Engine::allocate`] is registered with every rail, once, and is mapped by peers of the same
+//! host. A `Vec<u8>` can be written and read into as well ([`Peer::write`], [`Peer::read`]), and comes
+//! back as the same vector; each transfer registers it with the cards that need that. As a slice
+//! ([`Memory::from_vec`]), it is registered once. A file is read into a slice ([`Slice::read_from`]).
+//!
 //! # Limits
 //!
 //! The engine does not discover peers: the program gives their addresses. It does not encrypt data:
@@ -71,30 +79,41 @@
 
 mod address;
 mod budgets;
+mod contiguous;
 mod control;
 mod counter;
 mod delivery;
 mod driver;
 mod engine;
 mod error;
+mod events;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
 mod grant;
 mod hung_call;
+mod inboxes;
+mod many;
+mod news;
 mod pages;
 mod peer;
 mod pending;
 mod progress;
+mod publication;
 #[doc(hidden)]
 pub mod rails;
+mod roster;
 mod running;
 mod settings;
+mod shared_cell;
+mod shared_counter;
+mod source;
 mod time;
 #[cfg(feature = "tls")]
 mod tls;
 mod token;
 mod transfer;
+mod waits;
 mod warning;
 mod watch;
 
@@ -103,7 +122,9 @@ pub use control::ControlStream;
 pub use counter::{Counter, CounterToken};
 pub use engine::Engine;
 pub use error::{Error, ErrorKind, GrantError, TransferError};
-pub use farreach_memory::{Buffer, Exposed, HugePages, Memory, MemoryOptions, Shared, Slice};
+pub use events::{PeerEvent, PeerId};
+pub use farreach_memory::{Buffer, Exposed, HugePages, Memory, MemoryOptions, Shared, Slice, leaked_bytes};
+pub use farreach_proto::access::Access;
 pub use farreach_proto::lost::LostReason;
 pub use farreach_proto::rights::Rights;
 pub use farreach_proto::stats::{LinkStats, TransferStats};
@@ -113,11 +134,15 @@ pub use pages::{Indices, PageMap, Pages};
 pub use peer::{CompareSwap, Peer, RemoteCounter};
 pub use pending::Pending;
 pub use progress::Progress;
+pub use publication::{Publication, PublicationToken, Published};
 #[cfg(feature = "tls")]
 pub use rustls;
 pub use settings::Settings;
+pub use shared_counter::{SharedCounter, SharedCounterToken};
+pub use source::{Destination, Source};
 #[cfg(feature = "tls")]
 pub use tls::{Secret, Tls, TlsParts, TlsSession};
 pub use token::ParseTokenError;
 pub use transfer::{Transfer, Transferred};
+pub use waits::Waitable;
 pub use warning::{Warning, WarningKind};

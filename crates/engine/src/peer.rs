@@ -14,16 +14,20 @@ use farreach_rail::GrantMade;
 
 use crate::delivery::{Waiter, next_op};
 use crate::driver::{Command, Driver};
+use crate::events::PeerId;
 use crate::grant::PeerKeyTag;
 use crate::hung_call::Timeout;
 use crate::pending::{Answer, Making, Pending};
 use crate::progress::{Awaited, Listener, oneshot};
+use crate::publication::OpeningPublication;
+use crate::roster::Roster;
 use crate::running::Running;
 use crate::transfer::{TransferInFlight, held};
 use crate::watch::{PeerCell, Watcher};
 use crate::{
-    Buffer, Counter, CounterToken, Error, Grant, GrantError, GrantToken, LostReason, PageMap, RailError,
-    RemoteSlice, Rights, Slice, Transfer, TransferError, TransferStats, Transferred,
+    Buffer, Counter, CounterToken, Error, Grant, GrantError, GrantToken, LostReason, PageMap,
+    PublicationToken, RailError, RemoteSlice, Rights, Slice, Transfer, TransferError, TransferStats,
+    Transferred,
 };
 
 /// Another engine that this one is connected to. All clones refer to the same peer. Dropping the
@@ -43,8 +47,12 @@ use crate::{
 #[derive(Clone)]
 pub struct Peer(Arc<Inner>);
 
-struct Inner {
+/// The peers of which the program has a handle.
+pub(crate) type Peers = Roster<Inner>;
+
+pub(crate) struct Inner {
     progress: Arc<Running>,
+    roster: Arc<Peers>,
     key: PeerKey,
     cell: Arc<PeerCell>,
     address: SocketAddr,
@@ -56,6 +64,7 @@ struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         let key = self.key;
+        self.roster.remove(key, &self.cell);
         let call = move |driver: &mut Driver, now: u64| driver.machine.leave(key, now);
         self.progress.submit(Command::Call(Box::new(call)));
     }
@@ -64,13 +73,26 @@ impl Drop for Inner {
 impl Peer {
     pub(crate) fn new(
         progress: &Arc<Running>,
+        roster: &Arc<Peers>,
         key: PeerKey,
         cell: Arc<PeerCell>,
         address: SocketAddr,
         messages: u32,
     ) -> Self {
-        let (progress, taken) = (Arc::clone(progress), AtomicU32::new(0));
-        Self(Arc::new(Inner { progress, key, cell, address, taken, messages }))
+        let (progress, roster, taken) = (Arc::clone(progress), Arc::clone(roster), AtomicU32::new(0));
+        let inner = Arc::new(Inner { progress, roster, key, cell, address, taken, messages });
+        inner.roster.add(key, &inner.cell, Arc::downgrade(&inner));
+        Self(inner)
+    }
+
+    /// Returns a further handle of a peer.
+    pub(crate) fn of(inner: Arc<Inner>) -> Self {
+        Self(inner)
+    }
+
+    /// Returns the id of the peer, by which [events](crate::Engine::next_event) name it.
+    pub fn id(&self) -> PeerId {
+        PeerId::new(self.0.key)
     }
 
     /// Returns the name that the peer announced.
@@ -192,6 +214,19 @@ impl Peer {
         self.offer("memory", find)
     }
 
+    /// Opens memory that the peer has [published](crate::Engine::publish_exposed), by its token. The
+    /// peer's engine answers, without its program. A second call returns the same memory.
+    pub fn open(&self, token: PublicationToken) -> Pending<RemoteSlice> {
+        let (sender, receiver) = oneshot::channel();
+        let key = self.0.key;
+        let call = move |driver: &mut Driver, now: u64| {
+            let op = driver.delivery.wait_for(Waiter::Opened(sender));
+            driver.machine.open(op, key, token.id(), now);
+        };
+        self.0.progress.submit(Command::Call(Box::new(call)));
+        self.pending(OpeningPublication { receiver, cell: self.own_cell(), peer: PeerKeyTag(key) })
+    }
+
     /// Returns a counter that the peer has opened for this engine, by its token.
     pub fn remote_counter(&self, token: CounterToken) -> Pending<RemoteCounter> {
         let key = self.0.key;
@@ -202,18 +237,56 @@ impl Peer {
         self.offer("counter", find)
     }
 
-    fn offer<T: Send + 'static>(
+    fn offer<T: Send + Sync + 'static>(
         &self,
         what: &'static str,
         find: impl Fn(&mut Driver) -> Option<T> + Send + Sync + 'static,
     ) -> Pending<T> {
         let (peer, watcher) = (self.clone(), self.0.cell.watch.watcher());
-        self.pending(Offer { peer, watcher, find: Arc::new(find), receiver: None, seen: None, what })
+        self.pending(Offer {
+            peer,
+            watcher,
+            find: Arc::new(find),
+            receiver: None,
+            seen: None,
+            found: None,
+            what,
+        })
     }
 
     /// Writes pages of `source` to memory of the peer, as the map says. When the transfer is done,
     /// the bytes are there, and the counter, if one is given, has risen by the number of pages.
     /// Pages arrive in any order. A map that is out of bounds is refused before anything is posted.
+    ///
+    /// [`write`](Self::write) writes one range, and needs no map.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use farreach::{Engine, PageMap, Rights};
+    /// # const SOON: Duration = Duration::from_secs(20);
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (here, there) = (Engine::new()?, Engine::new()?);
+    /// # let peer = here.connect(there.listen("127.0.0.1:0")?)?.wait(SOON)?;
+    /// # let owner = there.accept().wait(SOON)?;
+    /// # let grant = owner.grant(there.allocate(8 * 4096).wait(SOON)?, Rights::WRITE).wait(SOON)?;
+    /// # let counter = owner.open_counter().wait(SOON)?;
+    /// let remote = peer.remote(grant.token()).wait(SOON)?;
+    /// let arrivals = peer.remote_counter(counter.token()).wait(SOON)?;
+    /// let mut source = here.allocate(3 * 4096).wait(SOON)?;
+    /// source[4096..8192].fill(7);
+    ///
+    /// // Pages 0, 1 and 2 go to the places 5, 0 and 3.
+    /// let map = PageMap::of(4096).from([0, 1, 2]).to([5, 0, 3]);
+    /// peer.write_pages(source, &map, &remote, Some(&arrivals)).wait(SOON)?;
+    ///
+    /// // In the process of the owner:
+    /// counter.reach(3).wait(SOON)?;
+    /// let mut byte = [0];
+    /// grant.read_at(0, &mut byte);
+    /// assert_eq!(byte, [7]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn write_pages(
         &self,
         source: impl Into<Buffer>,
@@ -224,7 +297,30 @@ impl Peer {
         self.move_pages(Direction::Write, source.into(), map, destination, counter)
     }
 
-    /// Reads pages of memory of the peer into `into`, as the map says.
+    /// Reads pages of memory of the peer into `into`, as the map says. [`read`](Self::read) reads one
+    /// range, and needs no map.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use farreach::{Engine, PageMap, Rights};
+    /// # const SOON: Duration = Duration::from_secs(20);
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (here, there) = (Engine::new()?, Engine::new()?);
+    /// # let peer = here.connect(there.listen("127.0.0.1:0")?)?.wait(SOON)?;
+    /// # let owner = there.accept().wait(SOON)?;
+    /// # let grant = owner.grant(there.allocate(8 * 4096).wait(SOON)?, Rights::READ).wait(SOON)?;
+    /// # grant.write_at(7 * 4096, &[9; 4096]);
+    /// let remote = peer.remote(grant.token()).wait(SOON)?;
+    /// let into = here.allocate(2 * 4096).wait(SOON)?;
+    ///
+    /// // The last page and the first one, in this order.
+    /// let map = PageMap::of(4096).from([7, 0]).to([0, 1]);
+    /// let done = peer.read_pages(&remote, &map, into).wait(SOON)?;
+    /// let slice = done.buffer.into_slice().expect("it was given as a slice");
+    /// assert!(slice[..4096].iter().all(|byte| *byte == 9));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn read_pages(&self, source: &RemoteSlice, map: &PageMap, into: Slice) -> Transfer {
         self.move_pages(Direction::Read, into.into(), map, source, None)
     }
@@ -258,7 +354,7 @@ impl Peer {
                 let (sender, receiver) = oneshot::channel();
                 let op = new.op;
                 self.0.progress.submit(Command::Submit(new, held(buffer), sender));
-                self.pending(TransferInFlight { receiver, peer: key, cell: self.own_cell(), op })
+                self.pending(TransferInFlight::new(receiver, key, self.cell(), op))
             }
             Err(error) => self.refused(Error::of_pages(error), buffer),
         }
@@ -282,7 +378,7 @@ impl Peer {
                 Pending::finished(&self.0.progress, Ok(Transferred { buffer, stats }))
             }
             (None, Some(receiver)) => {
-                self.pending(TransferInFlight { receiver, peer: self.0.key, cell: self.own_cell(), op })
+                self.pending(TransferInFlight::new(receiver, self.0.key, self.cell(), op))
             }
             (None, None) => unreachable!("a transfer is performed or submitted"),
         }
@@ -332,16 +428,28 @@ impl Peer {
 
     /// Receives the peer's next message. Messages that arrived before its loss are still received.
     pub fn recv(&self) -> Pending<Vec<u8>> {
-        self.pending(Receiving { peer: self.clone(), watcher: self.0.cell.watch.watcher() })
+        let watcher = self.0.cell.watch.watcher();
+        self.pending(Receiving { peer: self.clone(), watcher, is_waiting: false })
     }
 
     /// Adds `add` to eight bytes of the peer's memory, and returns their value before. They lie at
-    /// a multiple of eight: [`RemoteSlice::get`] selects them.
+    /// a multiple of eight: [`RemoteSlice::range`] selects them.
     ///
-    /// ```no_run
-    /// # fn take_ticket(peer: &farreach::Peer, memory: &farreach::RemoteSlice) -> Result<u64, farreach::Error> {
-    /// let next_ticket = memory.get(64..72).expect("the memory has 72 bytes");
-    /// peer.fetch_add(&next_ticket, 1).wait(std::time::Duration::from_secs(1))
+    /// ```
+    /// # use std::time::Duration;
+    /// # use farreach::{Engine, Rights};
+    /// # const SOON: Duration = Duration::from_secs(20);
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (here, there) = (Engine::new()?, Engine::new()?);
+    /// # let peer = here.connect(there.listen("127.0.0.1:0")?)?.wait(SOON)?;
+    /// # let owner = there.accept().wait(SOON)?;
+    /// # let memory = there.allocate(4096).wait(SOON)?;
+    /// # let grant = owner.grant(memory, Rights::ATOMIC).wait(SOON)?;
+    /// let remote = peer.remote(grant.token()).wait(SOON)?;
+    /// let next_ticket = remote.range(64..72);
+    /// assert_eq!(peer.fetch_add(&next_ticket, 1).wait(SOON)?, 0);
+    /// assert_eq!(peer.fetch_add(&next_ticket, 1).wait(SOON)?, 1);
+    /// # Ok(())
     /// # }
     /// ```
     pub fn fetch_add(&self, memory: &RemoteSlice, add: u64) -> Pending<u64> {
@@ -351,13 +459,21 @@ impl Peer {
     /// Replaces eight bytes of the peer's memory if they have the expected value, and returns their
     /// value before. They lie at a multiple of eight.
     ///
-    /// ```no_run
-    /// # fn lock(peer: &farreach::Peer, lock: &farreach::RemoteSlice) -> Result<bool, farreach::Error> {
-    /// use farreach::CompareSwap;
-    ///
-    /// let found = peer.compare_and_swap(lock, CompareSwap { expected: 0, desired: 7 });
-    /// # let mut found = found;
-    /// Ok(found.wait(std::time::Duration::from_secs(1))? == 0)
+    /// ```
+    /// # use std::time::Duration;
+    /// # use farreach::{Engine, CompareSwap, Rights};
+    /// # const SOON: Duration = Duration::from_secs(20);
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (here, there) = (Engine::new()?, Engine::new()?);
+    /// # let peer = here.connect(there.listen("127.0.0.1:0")?)?.wait(SOON)?;
+    /// # let owner = there.accept().wait(SOON)?;
+    /// # let memory = there.allocate(4096).wait(SOON)?;
+    /// # let grant = owner.grant(memory, Rights::ATOMIC).wait(SOON)?;
+    /// let remote = peer.remote(grant.token()).wait(SOON)?;
+    /// let (lock, take) = (remote.range(..8), CompareSwap { expected: 0, desired: 7 });
+    /// assert_eq!(peer.compare_and_swap(&lock, take).wait(SOON)?, 0, "it was free, and has the owner 7 now");
+    /// assert_eq!(peer.compare_and_swap(&lock, take).wait(SOON)?, 7, "it has an owner");
+    /// # Ok(())
     /// # }
     /// ```
     pub fn compare_and_swap(&self, memory: &RemoteSlice, swap: CompareSwap) -> Pending<u64> {
@@ -383,6 +499,10 @@ impl Peer {
         self.pending(Fetching { receiver, cell: self.own_cell() })
     }
 
+    pub(crate) fn key(&self) -> PeerKey {
+        self.0.key
+    }
+
     pub(crate) fn running(&self) -> &Arc<Running> {
         &self.0.progress
     }
@@ -396,7 +516,7 @@ impl Peer {
     }
 
     /// Notes a received message. The peer gets a report after every half window, and need not wait.
-    fn took_one(&self) {
+    pub(crate) fn took_one(&self) {
         let half = (self.0.messages / 2).max(1);
         if self.0.taken.fetch_add(1, Ordering::Relaxed) + 1 >= half {
             let count = self.0.taken.swap(0, Ordering::Relaxed);
@@ -425,8 +545,15 @@ pub struct CompareSwap {
 /// A counter of a peer that this engine raises.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteCounter {
-    peer: PeerKeyTag,
-    token: CounterToken,
+    pub(crate) peer: PeerKeyTag,
+    pub(crate) token: CounterToken,
+}
+
+impl RemoteCounter {
+    /// Returns a counter that a peer has announced.
+    pub(crate) fn of(peer: PeerKey, counter: CounterId) -> Self {
+        Self { peer: PeerKeyTag(peer), token: CounterToken::of(counter) }
+    }
 }
 
 /// Looks a grant or counter up in the machine.
@@ -440,6 +567,8 @@ struct Offer<T> {
     receiver: Option<oneshot::Receiver<Option<T>>>,
     /// The number of changes of the peer at the last lookup.
     seen: Option<u64>,
+    /// The result, if it was looked up and not taken.
+    found: Option<Result<T, Error>>,
     what: &'static str,
 }
 
@@ -456,24 +585,8 @@ impl<T: Send + 'static> Offer<T> {
         self.receiver = Some(receiver);
     }
 
-    fn has_changed(&self) -> bool {
-        self.seen != Some(self.peer.cell().changes())
-    }
-}
-
-impl<T: Send + 'static> Answer<Result<T, Error>> for Offer<T> {
-    fn is_ready(&self) -> bool {
-        self.receiver.as_ref().map_or_else(|| self.has_changed(), Awaited::is_ready)
-    }
-
-    fn listen(&self, listener: &Listener) {
-        self.watcher.listen(listener);
-        if let Some(receiver) = &self.receiver {
-            receiver.listen(listener);
-        }
-    }
-
-    fn take(&mut self) -> Option<Result<T, Error>> {
+    /// Looks it up, if the peer has changed since the last time, and returns the result.
+    fn look(&mut self) -> Option<Result<T, Error>> {
         if self.receiver.is_none() && self.has_changed() {
             self.ask();
         }
@@ -485,6 +598,38 @@ impl<T: Send + 'static> Answer<Result<T, Error>> for Offer<T> {
             (Ok(None), None) => None,
             (Err(_), _) => Some(Err(Error::ended())),
         }
+    }
+
+    fn has_changed(&self) -> bool {
+        self.seen != Some(self.peer.cell().changes())
+    }
+}
+
+impl<T: Send + Sync + 'static> Answer<Result<T, Error>> for Offer<T> {
+    fn is_ready(&self) -> bool {
+        self.found.is_some() || self.receiver.as_ref().map_or_else(|| self.has_changed(), Awaited::is_ready)
+    }
+
+    fn listen(&self, listener: &Listener) {
+        self.watcher.listen(listener);
+        if let Some(receiver) = &self.receiver {
+            receiver.listen(listener);
+        }
+    }
+
+    fn has_stages(&self) -> bool {
+        true
+    }
+
+    fn advance(&mut self) -> bool {
+        if self.found.is_none() {
+            self.found = self.look();
+        }
+        self.found.is_some()
+    }
+
+    fn take(&mut self) -> Option<Result<T, Error>> {
+        self.found.take().or_else(|| self.look())
     }
 
     fn timed_out(&mut self, timeout: &Timeout) -> Result<T, Error> {
@@ -552,6 +697,8 @@ impl Answer<Result<(), Error>> for Sending {
 struct Receiving {
     peer: Peer,
     watcher: Watcher,
+    /// Whether the messages of the peer are for this wait, and not for one for any peer.
+    is_waiting: bool,
 }
 
 impl Answer<Result<Vec<u8>, Error>> for Receiving {
@@ -564,11 +711,32 @@ impl Answer<Result<Vec<u8>, Error>> for Receiving {
     }
 
     fn take(&mut self) -> Option<Result<Vec<u8>, Error>> {
-        if let Some(message) = self.peer.cell().take_message() {
-            self.peer.took_one();
-            return Some(Ok(message));
+        // Read first: messages from before the loss are seen.
+        let is_lost = self.peer.lost().is_some();
+        let message = self.peer.cell().take_message();
+        if message.is_some() || is_lost {
+            self.end_wait();
         }
-        self.peer.lost().map(|reason| Err(Error::peer_lost(reason)))
+        match (message, self.peer.lost()) {
+            (Some(message), _) => {
+                self.peer.took_one();
+                Some(Ok(message))
+            }
+            (None, Some(reason)) if is_lost => Some(Err(Error::peer_lost(reason))),
+            (None, _) => None,
+        }
+    }
+
+    fn begin_wait(&mut self) {
+        if !std::mem::replace(&mut self.is_waiting, true) {
+            self.peer.cell().begin_receiving();
+        }
+    }
+
+    fn end_wait(&mut self) {
+        if std::mem::take(&mut self.is_waiting) && self.peer.cell().end_receiving() {
+            self.peer.0.roster.list(self.peer.0.key, self.peer.cell());
+        }
     }
 
     fn timed_out(&mut self, timeout: &Timeout) -> Result<Vec<u8>, Error> {
@@ -581,6 +749,12 @@ impl Answer<Result<Vec<u8>, Error>> for Receiving {
 
     fn awaited_peer(&self) -> Option<(PeerKey, &Arc<PeerCell>)> {
         Some((self.peer.0.key, self.peer.cell()))
+    }
+}
+
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        self.end_wait();
     }
 }
 

@@ -66,6 +66,19 @@ pub(crate) trait Answer<R>: Send + Sync {
     fn timed_out(&mut self, timeout: &Timeout) -> R;
     /// Returns the result if the engine has ended.
     fn ended(&mut self) -> R;
+    /// Notes that a wait has begun. Called again as long as it lasts.
+    fn begin_wait(&mut self) {}
+    /// Notes that a wait has ended without a result.
+    fn end_wait(&mut self) {}
+    /// Returns whether [`take`](Self::take) may begin to wait for something else, which no listener is
+    /// registered for.
+    fn has_stages(&self) -> bool {
+        false
+    }
+    /// Goes through its stages as far as it can. Returns whether the result is available, and stays so.
+    fn advance(&mut self) -> bool {
+        self.is_ready()
+    }
     /// Returns the operation, if it can be aborted.
     fn operation(&self) -> Option<(PeerKey, OpId)> {
         None
@@ -198,9 +211,16 @@ impl<T, E> Pending<T, E> {
     /// Takes the result if it is available. Otherwise begins a wait.
     fn take_or_wait(&mut self) -> Option<Result<T, E>> {
         let answer = self.answer.take();
-        if answer.is_some() {
-            self.wait = None;
-        } else if self.wait.is_none()
+        match answer {
+            Some(_) => self.wait = None,
+            None => self.begin_wait(),
+        }
+        answer
+    }
+
+    fn begin_wait(&mut self) {
+        self.answer.begin_wait();
+        if self.wait.is_none()
             && let Some((key, cell)) = self.answer.awaited_peer()
         {
             let (wait, is_first) = cell.begin_wait();
@@ -209,14 +229,37 @@ impl<T, E> Pending<T, E> {
                 self.progress.submit(Command::Watch(key));
             }
         }
-        answer
+    }
+
+    /// Ends a wait without a result.
+    pub(crate) fn end_wait(&mut self) {
+        self.wait = None;
+        self.answer.end_wait();
+    }
+
+    /// Registers a listener for the result. Returns whether it is available: then no wait begins.
+    pub(crate) fn listen(&mut self, listener: &Listener) -> bool {
+        self.answer.listen(listener);
+        while self.answer.has_stages() && self.answer.is_ready() && !self.answer.advance() {
+            self.answer.listen(listener);
+        }
+        let is_ready = self.is_ready();
+        if !is_ready {
+            self.begin_wait();
+        }
+        is_ready
+    }
+
+    /// Returns whether the result is available.
+    pub(crate) fn is_ready(&mut self) -> bool {
+        if self.answer.has_stages() { self.answer.advance() } else { self.answer.is_ready() }
     }
 
     pub(crate) fn operation(&self) -> Option<(PeerKey, OpId)> {
         self.answer.operation()
     }
 
-    pub(crate) fn running(&self) -> &Running {
+    pub(crate) fn running(&self) -> &Arc<Running> {
         &self.progress
     }
 
@@ -236,7 +279,9 @@ impl<T, E> Pending<T, E> {
     ///
     /// Panics if the result was taken before, by this function or as a future, and is not
     /// repeatable. Results of [`Counter::reach`](crate::Counter::reach),
-    /// [`Peer::recv`](crate::Peer::recv) and [`Engine::accept`](crate::Engine::accept) are.
+    /// [`Peer::recv`](crate::Peer::recv), [`Engine::accept`](crate::Engine::accept),
+    /// [`Engine::recv_any`](crate::Engine::recv_any) and
+    /// [`Engine::next_event`](crate::Engine::next_event) are.
     pub fn wait(&mut self, timeout: Duration) -> Result<T, E> {
         let mut deadline = None;
         loop {
@@ -249,8 +294,8 @@ impl<T, E> Pending<T, E> {
                 Ok(true) => {}
                 // The result may have arrived at the last moment.
                 Ok(false) => {
-                    self.wait = None;
                     let found = self.answer.take();
+                    self.end_wait();
                     return found.unwrap_or_else(|| self.answer.timed_out(&self.progress.timeout(timeout)));
                 }
                 Err(_) => return self.answer.ended(),
@@ -281,15 +326,23 @@ impl<T, E> Future for Pending<T, E> {
     type Output = Result<T, E>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // Registered before the check, so that a result in between wakes the task.
-        self.answer.listen(&Listener::Task(cx.waker().clone()));
-        match self.take_or_wait() {
-            Some(answer) => Poll::Ready(answer),
-            None => {
-                self.progress.call_worker();
-                Poll::Pending
+        let listener = Listener::Task(cx.waker().clone());
+        loop {
+            // Registered before the check, so that a result in between wakes the task.
+            self.answer.listen(&listener);
+            if let Some(answer) = self.take_or_wait() {
+                return Poll::Ready(answer);
+            }
+            if !self.answer.has_stages() {
+                break;
+            }
+            self.answer.listen(&listener);
+            if !self.answer.is_ready() {
+                break;
             }
         }
+        self.progress.call_worker();
+        Poll::Pending
     }
 }
 

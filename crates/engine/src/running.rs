@@ -1,5 +1,6 @@
 //! Keeps an engine running.
 
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -91,6 +92,12 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a drop waits for the worker, which drops the rails. Their libraries may take a while, and
 /// may not return at all. The worker then drops the rails when they do.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").finish_non_exhaustive()
+    }
+}
 
 impl Deref for Running {
     type Target = LeaderFollowers<Driver>;

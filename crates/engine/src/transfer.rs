@@ -1,5 +1,6 @@
-//! Transfers of pages, and their results.
+//! Transfers, and their results.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use farreach_proto::machine::{OpId, PeerKey, TransferFault};
@@ -9,11 +10,13 @@ use crate::driver::Command;
 use crate::hung_call::Timeout;
 use crate::pending::{Answer, Pending};
 use crate::progress::{Awaited, Listener, oneshot};
+use crate::source::Source;
 use crate::watch::PeerCell;
 use crate::{Buffer, Error, TransferError, TransferStats};
 
-/// A transfer of pages: a [`Pending`] that can be [aborted](Pending::abort).
-pub type Transfer = Pending<Transferred, TransferError>;
+/// A transfer: a [`Pending`] that can be [aborted](Pending::abort). It returns the memory of this side
+/// as `B`.
+pub type Transfer<B = Buffer> = Pending<Transferred<B>, TransferError<B>>;
 
 /// The result of a transfer: every byte is in its place, and the memory of this side is returned.
 ///
@@ -30,21 +33,34 @@ pub type Transfer = Pending<Transferred, TransferError>;
 /// ```
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Transferred {
-    /// The memory of this side: a slice if it was given as one, otherwise the shared one.
-    pub buffer: Buffer,
+pub struct Transferred<B = Buffer> {
+    /// The memory of this side, as it was given. Of pages, a [`Buffer`]: a slice if it was given as
+    /// one, otherwise the shared one.
+    pub buffer: B,
     /// Rails, operations, bytes and time.
     pub stats: TransferStats,
 }
 
-pub(crate) struct TransferInFlight {
-    pub(crate) receiver: oneshot::Receiver<TransferAnswer>,
-    pub(crate) peer: PeerKey,
-    pub(crate) cell: Arc<PeerCell>,
-    pub(crate) op: OpId,
+pub(crate) struct TransferInFlight<B> {
+    receiver: oneshot::Receiver<TransferAnswer>,
+    peer: PeerKey,
+    cell: Arc<PeerCell>,
+    op: OpId,
+    buffer: PhantomData<fn() -> B>,
 }
 
-impl Answer<Result<Transferred, TransferError>> for TransferInFlight {
+impl<B> TransferInFlight<B> {
+    pub(crate) fn new(
+        receiver: oneshot::Receiver<TransferAnswer>,
+        peer: PeerKey,
+        cell: &Arc<PeerCell>,
+        op: OpId,
+    ) -> Self {
+        Self { receiver, peer, cell: Arc::clone(cell), op, buffer: PhantomData }
+    }
+}
+
+impl<B: Source> Answer<Result<Transferred<B>, TransferError<B>>> for TransferInFlight<B> {
     fn is_ready(&self) -> bool {
         self.receiver.is_ready()
     }
@@ -53,18 +69,18 @@ impl Answer<Result<Transferred, TransferError>> for TransferInFlight {
         self.receiver.listen(listener);
     }
 
-    fn take(&mut self) -> Option<Result<Transferred, TransferError>> {
+    fn take(&mut self) -> Option<Result<Transferred<B>, TransferError<B>>> {
         match self.receiver.take()? {
             Ok(answer) => Some(self.result(answer)),
             Err(_) => Some(self.ended()),
         }
     }
 
-    fn timed_out(&mut self, timeout: &Timeout) -> Result<Transferred, TransferError> {
+    fn timed_out(&mut self, timeout: &Timeout) -> Result<Transferred<B>, TransferError<B>> {
         Err(TransferError::without_buffer(Error::timed_out("transfer pages", timeout)))
     }
 
-    fn ended(&mut self) -> Result<Transferred, TransferError> {
+    fn ended(&mut self) -> Result<Transferred<B>, TransferError<B>> {
         Err(TransferError::without_buffer(Error::ended()))
     }
 
@@ -73,10 +89,10 @@ impl Answer<Result<Transferred, TransferError>> for TransferInFlight {
     }
 }
 
-impl TransferInFlight {
-    fn result(&self, answer: TransferAnswer) -> Result<Transferred, TransferError> {
+impl<B: Source> TransferInFlight<B> {
+    fn result(&self, answer: TransferAnswer) -> Result<Transferred<B>, TransferError<B>> {
         let TransferAnswer { outcome, held, stats } = answer;
-        let buffer = held.and_then(given_back);
+        let buffer = held.and_then(given_back).and_then(B::from_buffer);
         match (outcome, buffer) {
             (Ok(()), Some(buffer)) => Ok(Transferred { buffer, stats }),
             // A transfer that is done has nothing in flight.
@@ -93,7 +109,7 @@ impl TransferInFlight {
     }
 }
 
-impl Transfer {
+impl<B> Transfer<B> {
     /// Aborts the transfer: no more of it is posted, and it ends when its operations in flight are
     /// done. The receiver's counter ends with [`ErrorKind::Aborted`](crate::ErrorKind::Aborted).
     pub fn abort(&self) {

@@ -162,6 +162,13 @@ pub(crate) struct PeerCell {
     waits: AtomicU64,
     /// Whether the machine was told to watch the peer.
     is_watched: AtomicBool,
+    /// Whether the program has a handle of the peer.
+    has_handle: AtomicBool,
+    /// The number of waits for a message of this peer alone.
+    receiving: AtomicU64,
+    /// The turn of the peer among those with messages that anyone may take, or 0. It is changed under
+    /// the lock of the list.
+    turn: AtomicU64,
     pub(crate) watch: Arc<Watch>,
 }
 
@@ -203,6 +210,44 @@ impl PeerCell {
     /// Returns whether there is a message.
     pub(crate) fn has_message(&self) -> bool {
         self.messages.load(Ordering::SeqCst) > 0
+    }
+
+    /// Notes that the program has a handle, or none any more.
+    pub(crate) fn set_handle(&self, has_handle: bool) {
+        self.has_handle.store(has_handle, Ordering::SeqCst);
+    }
+
+    /// Notes a wait for a message of this peer alone.
+    pub(crate) fn begin_receiving(&self) {
+        self.receiving.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Notes the end of such a wait. Returns `true` if it was the last one: what others may take now has
+    /// to be listed.
+    pub(crate) fn end_receiving(&self) -> bool {
+        self.receiving.fetch_sub(1, Ordering::SeqCst) == 1
+    }
+
+    /// Returns whether there is a message that a wait for any peer may take.
+    ///
+    /// Sequentially consistent with all changes of it: either they see that the peer is not listed, or
+    /// whoever has removed it from the list sees them.
+    pub(crate) fn has_message_for_anyone(&self) -> bool {
+        let is_for_anyone =
+            || self.receiving.load(Ordering::SeqCst) == 0 && self.has_handle.load(Ordering::SeqCst);
+        self.has_message() && is_for_anyone()
+    }
+
+    pub(crate) fn turn(&self) -> u64 {
+        self.turn.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn set_turn(&self, turn: u64) {
+        self.turn.store(turn, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_listed(&self) -> bool {
+        self.turn() != 0
     }
 
     fn notify(&self, wakers: &mut Vec<Waker>) {
@@ -299,7 +344,7 @@ impl PeerCell {
                 let _ = self.lost.set(reason);
                 self.notify(wakers);
             }
-            PeerChange::Unwatched | PeerChange::Forgotten => {}
+            PeerChange::LinkLost { .. } | PeerChange::Unwatched | PeerChange::Forgotten => {}
         }
     }
 }

@@ -111,8 +111,8 @@ pub enum Error {
         last: u64,
     },
     /// The provider registers memory through a cache, so nothing is known about who can reach which
-    /// memory.
-    #[error("{provider} cannot expose memory: it registers through a cache")]
+    /// memory. Such memory is not exposed, and memory from elsewhere is not registered.
+    #[error("{provider} cannot register this memory: it registers through a cache")]
     RegistrationCache {
         /// The provider.
         provider: String,
@@ -123,6 +123,9 @@ pub enum Error {
         /// The access that a peer may still have.
         why: &'static str,
     },
+    /// Peers may only read the memory.
+    #[error(transparent)]
+    ReadOnly(#[from] farreach_memory::ReadOnlyError),
     /// Memory could not be allocated or registered.
     #[error("{what}")]
     Memory {
@@ -191,9 +194,12 @@ impl Error {
                 "keys are never reused, so that a late write finds nothing".to_owned()
             }
             Self::RegistrationCache { .. } => {
-                "a key of the cache covers more than the slice, and stays valid after it is ended".to_owned()
+                "a key of the cache covers more than the slice, and stays valid after it is ended, also when the \
+                 address is that of other memory"
+                    .to_owned()
             }
             Self::NotRevocable { why } => (*why).to_owned(),
+            Self::ReadOnly(error) => error.to_string(),
             Self::Memory { what, .. } => what.clone(),
             Self::Failed { errno, text, .. } => meaning(*errno).map_or_else(|| text.clone(), str::to_owned),
         }
@@ -225,6 +231,7 @@ impl Error {
             Self::NotRevocable { .. } => {
                 "close the endpoints of the domain; the memory becomes a slice when no key is left".to_owned()
             }
+            Self::ReadOnly(error) => error.fix().to_owned(),
             Self::Memory { fix, .. } => fix.clone(),
             Self::Failed { .. } => "set FI_LOG_LEVEL=warn to see the provider's messages".to_owned(),
         }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use farreach_memory::{Exposed, KeyGuard};
+use farreach_memory::{Exposed, KeyAccess, KeyGuard};
 
 use crate::mr::MemoryRegion;
 use crate::{Domain, Error, MrMode, RemoteAccess, RemoteRegion};
@@ -14,13 +14,15 @@ impl Domain {
     /// As [`expose`](Self::expose), it refuses a provider that registers through a cache.
     #[doc(alias = "fi_mr_reg")]
     pub fn expose_also(&self, exposed: &Exposed, access: RemoteAccess) -> Result<ExposedKey, Error> {
-        self.check_exposable()?;
-        let guard = exposed.guard_key();
+        self.check_no_cache()?;
+        let reads_only = RemoteAccess::READ.contains(access);
+        let needed = if reads_only { KeyAccess::Read } else { KeyAccess::Write };
+        let guard = exposed.guard_key(needed)?;
         let start = exposed.address().as_ptr();
         // SAFETY: while the guard exists the pages stay mapped, and `Exposed` forms no reference
-        // into them, nor becomes a slice. The guard is stored in the key together with the region.
-        // `Domain::retire` ends it only after the region's close has proven that nothing reaches
-        // the pages; otherwise it is kept.
+        // into them, nor becomes a slice, or peers have the right to read only. The
+        // guard is stored in the key together with the region. `Domain::retire` ends it only after
+        // the region's close has proven that nothing reaches the pages; otherwise it is kept.
         match unsafe { MemoryRegion::register(self, start, exposed.len(), access.bits()) } {
             Ok(region) => {
                 let remote = region.remote(exposed);

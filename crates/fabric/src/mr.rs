@@ -124,12 +124,17 @@ impl Domain {
     /// for each domain; it does nothing the second time, or if the provider does not require it. It
     /// gives no peer access: [`expose`](Self::expose) does.
     ///
-    /// The registration ends with the allocation.
+    /// The registration ends with the allocation. A provider that registers through a cache is refused for
+    /// memory [from elsewhere](Memory::has_own_pages): the cache finds a registration by its address, and
+    /// may find that of freed memory if the allocator uses the address again.
     #[doc(alias = "fi_mr_reg")]
     #[doc(alias = "FI_MR_LOCAL")]
     pub fn register(&self, memory: &Memory) -> Result<(), Error> {
         if !self.needs_local_keys() || memory.local_key(self.id()).is_some() {
             return Ok(());
+        }
+        if !memory.has_own_pages() {
+            self.check_no_cache()?;
         }
         // SAFETY: the pages stay mapped until the registration is ended, for good if that fails: it
         // is attached to them.
@@ -182,7 +187,7 @@ impl Domain {
     }
 
     /// Checks that a key of this domain covers only its memory, and ends when it is ended.
-    pub(crate) fn check_exposable(&self) -> Result<(), Error> {
+    pub(crate) fn check_no_cache(&self) -> Result<(), Error> {
         if self.caches_registrations() {
             return Err(Error::RegistrationCache { provider: self.info().provider().to_owned() });
         }

@@ -40,6 +40,11 @@ pub struct Profile {
     /// freed memory, which the provider accesses on its next progress. The endpoint's domain is
     /// [spent](crate::Domain::is_spent) then, and is no longer polled.
     pub close_leaves_connections: bool,
+    /// Whether a write that requests delivery proves, when it succeeds, that earlier writes to the
+    /// same peer have landed, too: those that were posted directly before it, while the completion
+    /// queue was not read. When it is read, the provider may replace a lost connection by another
+    /// one, and nothing follows for the writes that were posted before.
+    pub delivery_covers_earlier: bool,
     /// Whether a peer must be in the target's address vector before it can reach the target's
     /// memory.
     pub target_must_know_initiator: bool,
@@ -110,6 +115,7 @@ const UNKNOWN: Profile = Profile {
     close_spoils_waits: true,
     siblings_look_in: true,
     close_leaves_connections: true,
+    delivery_covers_earlier: false,
     target_must_know_initiator: true,
     forgets_peers: true,
     same_host: SameHost::Uncertain,
@@ -126,6 +132,7 @@ const THROUGH_TARGET: Profile = Profile {
     close_spoils_waits: false,
     siblings_look_in: false,
     close_leaves_connections: false,
+    delivery_covers_earlier: false,
     target_must_know_initiator: false,
     forgets_peers: true,
     same_host: SameHost::Reachable,
@@ -144,7 +151,14 @@ const KNOWN: &[(Protocol, Profile)] = &[
     // A connection that was accepted and has not sent its first message points to the endpoint's
     // listener, which is freed with the endpoint: libfabric's source shows this, in 1.17 and in
     // 2.x. A peer that connects by tcp and waits for the close controls what is called then.
-    (Protocol::Xnet, Profile { close_leaves_connections: true, ..THROUGH_TARGET }),
+    //
+    // A connection is one tcp stream, and the target handles an operation when it has received all
+    // bytes of the earlier ones. Posting uses the connection that exists, or returns "try again" and
+    // makes a new one; only progress removes a lost one.
+    (
+        Protocol::Xnet,
+        Profile { close_leaves_connections: true, delivery_covers_earlier: true, ..THROUGH_TARGET },
+    ),
     (Protocol::SockTcp, THROUGH_TARGET),
     // The initiator copies to the target's address itself, by process_vm_writev, and the key is not
     // checked. If it does not, the target copies the answer of a read into the initiator's buffer
@@ -183,6 +197,7 @@ mod tests {
     fn what_is_not_known_is_treated_with_care() {
         let profile = Profile::of_protocol(Protocol::Other(999));
         assert!(!profile.keys_enforced && !profile.close_stops_peers && profile.close_spoils_waits);
+        assert!(!profile.delivery_covers_earlier);
         assert_eq!(profile.known_from, KnownFrom::Nothing);
     }
 

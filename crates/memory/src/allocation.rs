@@ -7,6 +7,7 @@ use std::any::Any;
 use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -45,6 +46,10 @@ enum Origin {
     Mapped(Mapped),
     /// Memory of the caller, valid until the owner is dropped.
     Foreign { _owner: Box<dyn Any + Send + Sync> },
+    /// The bytes of a vector with this capacity. They go back to the allocator as a vector.
+    Vector { capacity: usize },
+    /// The bytes of a vector that was taken out.
+    Taken,
 }
 
 /// Pages that this module has mapped.
@@ -180,6 +185,37 @@ impl Allocation {
         Self { start, len, origin: Origin::Foreign { _owner: owner }, notes: Vec::new() }
     }
 
+    /// Takes over the bytes of a vector. Capacity beyond its length stays unused: it is not
+    /// initialised.
+    pub(crate) fn of_vec(vec: Vec<u8>) -> Self {
+        // As pointer and lengths: a vector that is moved around would assert that nothing else
+        // points to its bytes, and slices do.
+        let mut vec = ManuallyDrop::new(vec);
+        let start = NonNull::new(vec.as_mut_ptr()).expect("a vector points to no byte at address 0");
+        let origin = Origin::Vector { capacity: vec.capacity() };
+        Self { start, len: vec.len(), origin, notes: Vec::new() }
+    }
+
+    /// Returns `true` if the bytes are those of a vector.
+    pub(crate) fn is_of_vec(&self) -> bool {
+        matches!(self.origin, Origin::Vector { .. })
+    }
+
+    /// Takes the vector out, if the bytes are those of one. Afterwards, the allocation frees
+    /// nothing.
+    ///
+    /// # Safety
+    ///
+    /// No slice over the bytes is left or made later.
+    pub(crate) unsafe fn take_vec(&mut self) -> Option<Vec<u8>> {
+        let Origin::Vector { capacity } = self.origin else { return None };
+        self.origin = Origin::Taken;
+        // SAFETY: `of_vec` took pointer, length and capacity from one vector, which it forgot, and
+        // `Taken` remembers that it was made again. The bytes up to the length are initialised.
+        // Nothing else accesses them: the caller guarantees that no slice is left.
+        Some(unsafe { Vec::from_raw_parts(self.start.as_ptr(), self.len, capacity) })
+    }
+
     #[inline]
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
@@ -193,7 +229,7 @@ impl Allocation {
     pub(crate) fn mapped(&self) -> Option<&Mapped> {
         match &self.origin {
             Origin::Mapped(mapped) => Some(mapped),
-            Origin::Foreign { .. } => None,
+            Origin::Foreign { .. } | Origin::Vector { .. } | Origin::Taken => None,
         }
     }
 
@@ -204,6 +240,8 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
+        // SAFETY: the allocation ends, and `Memory` drops it only after the last slice.
+        drop(unsafe { self.take_vec() });
         if let Origin::Mapped(Mapped { len: mapped_len, epoch, .. }) = self.origin {
             // A forked child has not inherited the pages.
             if epoch != process_epoch() {

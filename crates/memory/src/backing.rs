@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     fn backing(exposed: &Exposed, access: FileAccess) -> Result<Backing, BackingError> {
-        let guard = exposed.guard_key();
+        let guard = exposed.guard_key(crate::KeyAccess::Write).unwrap();
         // SAFETY: the descriptor is passed to no process.
         let backing = unsafe { guard.backing(access) };
         // SAFETY: the same.

@@ -432,7 +432,7 @@ mod tests {
     use std::sync::atomic::{AtomicU8, Ordering};
 
     use super::*;
-    use crate::{BackingError, DomainId, Exposed, FileAccess, Registration, Release};
+    use crate::{BackingError, DomainId, Exposed, FileAccess, KeyAccess, Registration, Release};
 
     /// A mapping of the memory's file, as another process has it.
     struct Peer(NonNull<u8>, usize);
@@ -495,7 +495,7 @@ mod tests {
             *byte = (index % 251) as u8;
         }
         let exposed = slice.expose();
-        let guard = exposed.guard_key();
+        let guard = exposed.guard_key(KeyAccess::Write).unwrap();
         let peer = Peer::map(&guard);
         peer.byte(5).store(99, Ordering::Relaxed);
         let mut exchange = begin(vec![guard]).unwrap();
@@ -532,7 +532,7 @@ mod tests {
             for flag in ["dc", "lo"] {
                 assert!(told.iter().any(|it| it == flag), "{flag} in {told:?}, round {round}");
             }
-            let guard = exposed.guard_key();
+            let guard = exposed.guard_key(KeyAccess::Write).unwrap();
             run(begin(vec![guard]).unwrap());
         }
     }
@@ -542,13 +542,13 @@ mod tests {
         let mut whole = Memory::allocate(3 * 4096).unwrap();
         let last = whole.split_off(2 * 4096);
         let exposed = whole.split_off(4096).expose();
-        let guard = exposed.guard_key();
+        let guard = exposed.guard_key(KeyAccess::Write).unwrap();
         let exchange = begin(vec![guard]).unwrap();
         let other = last.expose();
-        let busy = other.guard_key();
+        let busy = other.guard_key(KeyAccess::Write).unwrap();
         let (error, guards) = begin(vec![busy]).unwrap_err();
         assert!(matches!(error, ExchangeError::Busy));
-        let fresh = exposed.guard_key();
+        let fresh = exposed.guard_key(KeyAccess::Write).unwrap();
         // SAFETY: no descriptor is passed.
         assert!(matches!(unsafe { fresh.backing(FileAccess::ReadWrite) }, Err(BackingError::Exchanging)));
         run(exchange);
@@ -562,12 +562,12 @@ mod tests {
         whole.unsplit(middle).unwrap();
         whole.unsplit(other.try_into_slice().unwrap()).unwrap();
         let whole = whole.expose();
-        let guard = whole.guard_key();
+        let guard = whole.guard_key(KeyAccess::Write).unwrap();
         // SAFETY: no descriptor is passed.
         let refused = unsafe { guard.backing(FileAccess::ReadWrite) };
         assert!(matches!(refused, Err(BackingError::Fragmented { files: 3 })), "{refused:?}");
         run(begin(vec![guard]).unwrap());
-        let guard = whole.guard_key();
+        let guard = whole.guard_key(KeyAccess::Write).unwrap();
         Peer::map(&guard);
         // SAFETY: the test's peer does nothing more.
         unsafe { guard.end() };
@@ -576,7 +576,8 @@ mod tests {
     #[test]
     fn other_keys_refuse_it() {
         let exposed = Memory::allocate(4096).unwrap().expose();
-        let (one, other) = (exposed.guard_key(), exposed.guard_key());
+        let (one, other) =
+            (exposed.guard_key(KeyAccess::Write).unwrap(), exposed.guard_key(KeyAccess::Write).unwrap());
         let (error, mut guards) = begin(vec![one]).unwrap_err();
         assert!(matches!(error, ExchangeError::OtherKeys) && !error.fix().is_empty());
         guards.push(other);
@@ -615,7 +616,7 @@ mod tests {
         rest.fill(7);
         slice.fill(5);
         let exposed = slice.expose();
-        let mut exchange = begin(vec![exposed.guard_key()]).unwrap();
+        let mut exchange = begin(vec![exposed.guard_key(KeyAccess::Write).unwrap()]).unwrap();
         exchange.step().unwrap();
         assert_eq!(memory.local_key(domain), Some(1), "not all pages are exchanged");
         let error = exchange.step().unwrap_err();
@@ -635,7 +636,7 @@ mod tests {
     #[test]
     fn an_exchange_that_is_dropped_leaks_the_memory() {
         let exposed = Memory::allocate(4096).unwrap().expose();
-        let guard = exposed.guard_key();
+        let guard = exposed.guard_key(KeyAccess::Write).unwrap();
         let exchange = begin(vec![guard]).unwrap().finish().unwrap_err();
         drop(exchange);
         assert_eq!(exposed.keys(), 1, "nothing was proven");
@@ -660,7 +661,7 @@ mod tests {
         let mut rest = slice.split_off(4096);
         let last = rest.split_off(4096);
         let middle = rest.expose();
-        run(begin(vec![middle.guard_key()]).unwrap());
+        run(begin(vec![middle.guard_key(KeyAccess::Write).unwrap()]).unwrap());
         slice.unsplit(middle.try_into_slice().unwrap()).unwrap();
         slice.unsplit(last).unwrap();
         let mapped = slice.memory().allocation().mapped().unwrap();
@@ -746,7 +747,7 @@ mod tests {
         let mut slice = Memory::allocate(3 * 4096).unwrap();
         slice.fill(5);
         let exposed = slice.expose();
-        let guard = exposed.guard_key();
+        let guard = exposed.guard_key(KeyAccess::Write).unwrap();
         let peer = Peer::map(&guard);
         let mut exchange = begin(vec![guard]).unwrap();
         let limit: usize = fs::read_to_string("/proc/sys/vm/max_map_count").unwrap().trim().parse().unwrap();

@@ -7,11 +7,11 @@ use std::fmt;
 use std::ops;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use crate::key_guard::{KeyGuard, Keys};
 use crate::range::Range;
-use crate::{Memory, Slice};
+use crate::{Memory, Shared, Slice};
 
 const WORD: usize = size_of::<u64>();
 
@@ -25,6 +25,10 @@ const WORD: usize = size_of::<u64>();
 /// Each key by which a peer reaches the memory has a [`KeyGuard`], and the guards are counted.
 /// [`try_into_slice`](Self::try_into_slice) succeeds when every guard has been ended with a proof
 /// that no peer can use its key.
+///
+/// It can also be made of [`Shared`] memory (`From`). Peers may then only read: a key for anything else
+/// gets no guard. The bytes stay readable by `Deref` of the `Shared`, which is not unique as long as
+/// this value or a key to it exists.
 ///
 /// ```
 /// use std::sync::atomic::Ordering;
@@ -42,14 +46,55 @@ const WORD: usize = size_of::<u64>();
 /// # Ok::<(), farreach_memory::AllocateError>(())
 /// ```
 pub struct Exposed {
-    range: Range,
+    bytes: Bytes,
     keys: Arc<Keys>,
-    pages: Mutex<()>,
+}
+
+/// The bytes that are exposed.
+enum Bytes {
+    /// Bytes that nobody else owns. Peers and the owner may change them.
+    Own(Range),
+    /// Bytes that nobody changes.
+    Shared(Shared),
+}
+
+/// What peers may do with a key.
+///
+/// ```
+/// use farreach_memory::{Exposed, KeyAccess, Memory};
+///
+/// let exposed = Exposed::from(Memory::allocate(4096)?.share());
+/// assert!(exposed.guard_key(KeyAccess::Write).is_err());
+/// # Ok::<(), farreach_memory::AllocateError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyAccess {
+    /// Peers only read.
+    Read,
+    /// Peers may change the memory.
+    Write,
+}
+
+/// The error of a key by which peers could change [`Shared`] memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("shared memory can be exposed for reading only")]
+pub struct ReadOnlyError;
+
+impl ReadOnlyError {
+    /// Returns an instruction that resolves the error.
+    pub fn fix(&self) -> &'static str {
+        "give peers only the right to read, or expose a slice"
+    }
 }
 
 impl Exposed {
     pub(crate) fn new(range: Range) -> Self {
-        Self { range, keys: Arc::default(), pages: Mutex::default() }
+        Self { bytes: Bytes::Own(range), keys: Arc::default() }
+    }
+
+    /// Returns `true` if it was made of [`Shared`] memory: nobody may change it.
+    pub fn is_read_only(&self) -> bool {
+        matches!(self.bytes, Bytes::Shared(_))
     }
 
     /// Keeps the pages where they are as long as the guard exists.
@@ -58,27 +103,37 @@ impl Exposed {
     /// the pages holds this lock for each step, and checks under it that the owner has no handle. An
     /// owner that gets its handle back holds it once before it writes.
     pub fn lock_pages(&self) -> MutexGuard<'_, ()> {
-        // It protects no value.
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+        self.keys.lock_pages()
     }
 
-    /// Returns the slice if no key to the memory is left, and `self` otherwise.
+    /// Returns the slice if no key to the memory is left, and `self` otherwise. Memory that was made of
+    /// [`Shared`] is returned as it is: [`Shared::try_unshare`] returns its slice.
     pub fn try_into_slice(self) -> Result<Slice, Self> {
         // No key can be made meanwhile: `guard_key` borrows the `Exposed` that is owned here, and
         // `KeyGuard::another` needs a guard, of which none exists at zero.
         if self.keys() > 0 {
             return Err(self);
         }
-        Ok(Slice::from_range(self.range))
+        match self.bytes {
+            Bytes::Own(range) => Ok(Slice::from_range(range)),
+            Bytes::Shared(_) => Err(self),
+        }
     }
 
     /// Returns the slice without checking for keys.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it was made of [`Shared`] memory.
     ///
     /// # Safety
     ///
     /// No peer and no device reads or writes the memory any more, by any key that was made.
     pub unsafe fn into_slice_unchecked(self) -> Slice {
-        Slice::from_range(self.range)
+        match self.bytes {
+            Bytes::Own(range) => Slice::from_range(range),
+            Bytes::Shared(_) => panic!("shared memory is no slice: `Shared::try_unshare` returns it"),
+        }
     }
 
     /// Returns the number of keys that peers may still use.
@@ -87,29 +142,46 @@ impl Exposed {
     }
 
     /// Returns a guard for one more key. It is meant for libraries that make keys; they must take
-    /// the guard before the key exists.
-    pub fn guard_key(&self) -> KeyGuard {
-        KeyGuard::new(&self.keys, self.memory(), self.range.offset(), self.len())
+    /// the guard before the key exists, with the access that the key gives.
+    pub fn guard_key(&self, access: KeyAccess) -> Result<KeyGuard, ReadOnlyError> {
+        if self.is_read_only() && access == KeyAccess::Write {
+            return Err(ReadOnlyError);
+        }
+        let (memory, offset, len) = self.place_in_memory();
+        Ok(KeyGuard::new(&self.keys, memory, offset, len))
     }
 
     /// Returns the allocation, the offset of the range in it, and the length of the range.
     pub(crate) fn place_in_memory(&self) -> (&Memory, usize, usize) {
-        (self.memory(), self.range.offset(), self.len())
+        let (memory, offset) = match &self.bytes {
+            Bytes::Own(range) => (range.memory(), range.offset()),
+            Bytes::Shared(shared) => (shared.memory(), shared.offset_in_memory()),
+        };
+        (memory, offset, self.len())
     }
 
     /// Returns the allocation that contains the memory.
     pub fn memory(&self) -> &Memory {
-        self.range.memory()
+        match &self.bytes {
+            Bytes::Own(range) => range.memory(),
+            Bytes::Shared(shared) => shared.memory(),
+        }
     }
 
     /// Returns the address of the first byte, as a peer names it.
     pub fn address(&self) -> NonNull<u8> {
-        self.range.address()
+        match &self.bytes {
+            Bytes::Own(range) => range.address(),
+            Bytes::Shared(shared) => shared.address(),
+        }
     }
 
     /// Returns the length in bytes.
     pub fn len(&self) -> usize {
-        self.range.len()
+        match &self.bytes {
+            Bytes::Own(range) => range.len(),
+            Bytes::Shared(shared) => shared.len(),
+        }
     }
 
     /// Returns `true` if the length is zero.
@@ -131,6 +203,12 @@ impl Exposed {
     ///
     /// Panics if the range exceeds the memory.
     pub fn read_at(&self, offset: usize, into: &mut [u8]) {
+        if let Bytes::Shared(shared) = &self.bytes {
+            self.check(offset, into.len());
+            // References to shared bytes exist, and nobody changes them: no atomics.
+            into.copy_from_slice(&shared[offset..offset + into.len()]);
+            return;
+        }
         for (place, part) in self.places(offset, into.len()) {
             match place {
                 Place::Byte(byte) => into[part.start] = byte.load(Ordering::Relaxed),
@@ -148,7 +226,7 @@ impl Exposed {
     ///
     /// # Panics
     ///
-    /// Panics if the range exceeds the memory.
+    /// Panics if the range exceeds the memory, or if it was made of [`Shared`] memory.
     pub fn write_at(&self, offset: usize, from: &[u8]) {
         for (place, part) in self.places(offset, from.len()) {
             match place {
@@ -162,7 +240,8 @@ impl Exposed {
     ///
     /// # Panics
     ///
-    /// Panics if the eight bytes exceed the memory, or if their address is not a multiple of eight.
+    /// Panics if the eight bytes exceed the memory, if their address is not a multiple of eight, or if
+    /// it was made of [`Shared`] memory.
     pub fn atomic_at(&self, offset: usize) -> &AtomicU64 {
         self.check(offset, WORD);
         match self.place(offset) {
@@ -193,6 +272,7 @@ impl Exposed {
     /// through that word, and all other bytes one by one. Concurrent atomic accesses of different
     /// sizes to one byte are undefined behaviour.
     fn place(&self, offset: usize) -> Place<'_> {
+        assert!(!self.is_read_only(), "shared memory is exposed for reading only");
         // SAFETY: the only callers, `atomic_at` and `places`, have checked (`check`) that the
         // offset is below the length of the range, which lies within one allocation.
         let byte = unsafe { self.address().add(offset) };
@@ -259,15 +339,69 @@ impl From<Slice> for Exposed {
     }
 }
 
+impl From<Shared> for Exposed {
+    fn from(shared: Shared) -> Self {
+        // The keys hold it, too: the bytes stay as they are while a peer may read them.
+        let keys = Arc::new(Keys::of_shared(shared.clone()));
+        Self { bytes: Bytes::Shared(shared), keys }
+    }
+}
+
 impl fmt::Debug for Exposed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Exposed({:?}, {} keys)", self.range, self.keys())
+        match &self.bytes {
+            Bytes::Own(range) => write!(f, "Exposed({range:?}, {} keys)", self.keys()),
+            Bytes::Shared(shared) => write!(f, "Exposed({shared:?}, {} keys)", self.keys()),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shared_memory_is_exposed_for_reading_only() {
+        let mut slice = Memory::allocate(32).unwrap();
+        slice[5..10].copy_from_slice(b"hello");
+        let shared = slice.share().get(5..21).unwrap();
+        let exposed = Exposed::from(shared.clone());
+        assert_eq!((exposed.len(), exposed.address()), (16, shared.address()));
+        assert_eq!(exposed.place_in_memory().1, 5);
+        let mut copy = [0; 4];
+        exposed.read_at(1, &mut copy);
+        assert_eq!((&copy, &exposed.to_vec()[..]), (b"ello", &shared[..]));
+        exposed.guard_key(KeyAccess::Write).unwrap_err();
+        let change = |change: fn(&Exposed)| {
+            let change = std::panic::AssertUnwindSafe(|| change(&exposed));
+            std::panic::catch_unwind(change).unwrap_err();
+        };
+        change(|exposed| exposed.write_at(0, b"no"));
+        change(|exposed| exposed.atomic_at(3).store(1, Ordering::Relaxed));
+        assert_eq!(exposed.to_vec()[..5], *b"hello");
+        let exposed = exposed.try_into_slice().expect_err("references to it exist");
+        let shared = shared.try_unshare().expect_err("it is exposed");
+        drop(exposed);
+        assert_eq!(shared.try_unshare().unwrap().len(), 32);
+    }
+
+    #[test]
+    fn shared_memory_stays_shared_while_a_peer_may_read_it() {
+        let shared = Memory::allocate(4096).unwrap().share();
+        let exposed = Exposed::from(shared.clone());
+        let guards = [(); 2].map(|()| exposed.guard_key(KeyAccess::Read).unwrap());
+        drop(exposed);
+        let mut shared = shared;
+        for guard in guards {
+            shared = shared.try_unshare().expect_err("a key exists");
+            // SAFETY: no key was made for this guard.
+            unsafe { guard.end() };
+        }
+        let shared = shared.try_unshare().expect("no key is left").share();
+        // Nothing proves that this one has ended.
+        drop(Exposed::from(shared.clone()).guard_key(KeyAccess::Read).unwrap());
+        shared.try_unshare().expect_err("a peer may read it for good");
+    }
 
     #[test]
     fn bytes_and_words_are_the_same_memory() {

@@ -4,11 +4,11 @@
 //! that no peer can use the key. A guard that is dropped instead leaks the memory.
 
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::Memory;
 use crate::memory::leak;
+use crate::{Memory, Shared};
 
 /// The number of keys to one range of memory that a peer may still use.
 #[derive(Debug, Default)]
@@ -16,9 +16,22 @@ pub(crate) struct Keys {
     live: AtomicUsize,
     // The bytes of a range are counted as leaked once, however many of its guards are dropped.
     is_leaked: AtomicBool,
+    /// Held while pages are exchanged.
+    pages: Mutex<()>,
+    /// Memory that peers may only read. It does not become a slice while a key exists.
+    _shared: Option<Shared>,
 }
 
 impl Keys {
+    pub(crate) fn of_shared(shared: Shared) -> Self {
+        Self { _shared: Some(shared), ..Self::default() }
+    }
+
+    pub(crate) fn lock_pages(&self) -> MutexGuard<'_, ()> {
+        // It protects no value.
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn count(&self) -> usize {
         // Acquire pairs with the Release in `KeyGuard::end`: a thread that reads zero sees all that
         // peers wrote before the keys were ended.
@@ -35,10 +48,10 @@ impl Keys {
 /// [`leaked_bytes`](crate::leaked_bytes) counts the bytes.
 ///
 /// ```
-/// use farreach_memory::Memory;
+/// use farreach_memory::{KeyAccess, Memory};
 ///
 /// let exposed = Memory::allocate(4096)?.expose();
-/// let guard = exposed.guard_key();
+/// let guard = exposed.guard_key(KeyAccess::Write).expect("it is no shared memory");
 /// // … register the memory with a device, and send the key to a peer …
 /// let exposed = exposed.try_into_slice().expect_err("a key is left");
 /// // … deregister it, so that the device refuses the key …
@@ -85,7 +98,8 @@ impl KeyGuard {
     }
 
     /// Returns the start and the length of the memory that the key leads to. The memory stays
-    /// mapped while this guard exists, and no reference into it exists.
+    /// mapped while this guard exists, and no reference into it exists, unless it is
+    /// [`Shared`](crate::Shared): then it does not change.
     pub fn range(&self) -> (NonNull<u8>, usize) {
         // SAFETY: `Exposed::guard_key` passes the offset of a range of this allocation, so it is
         // within the allocation, or at its end if the range is empty.
@@ -118,6 +132,8 @@ impl Drop for KeyGuard {
         let Some(memory) = self.memory.take() else { return };
         // `live` is not lowered either, so `try_into_slice` fails for good.
         std::mem::forget(memory);
+        // Shared memory stays shared.
+        std::mem::forget(Arc::clone(&self.keys));
         if !self.keys.is_leaked.swap(true, Ordering::Relaxed) {
             leak(self.len);
         }
@@ -129,7 +145,7 @@ mod tests {
     use std::any::Any;
 
     use super::*;
-    use crate::{Exposed, leaked_bytes};
+    use crate::{Exposed, KeyAccess, leaked_bytes};
 
     /// Returns exposed memory, and an `Arc` whose other reference lives as long as the pages.
     fn exposed() -> (Exposed, Arc<()>) {
@@ -141,10 +157,14 @@ mod tests {
         (unsafe { Memory::from_raw(start, 64, kept) }.expose(), owner)
     }
 
+    fn guard(exposed: &Exposed) -> KeyGuard {
+        exposed.guard_key(KeyAccess::Write).unwrap()
+    }
+
     #[test]
     fn memory_comes_back_when_the_last_key_is_ended() {
         let (exposed, _owner) = exposed();
-        let guards = [exposed.guard_key(), exposed.guard_key()];
+        let guards = [guard(&exposed), guard(&exposed)];
         let mut exposed = Some(exposed);
         for (ended, guard) in guards.into_iter().enumerate() {
             let kept = exposed.take().unwrap().try_into_slice().unwrap_err();
@@ -160,7 +180,7 @@ mod tests {
     fn another_guard_is_one_more_to_the_same_range() {
         let mut first = Memory::allocate(128).unwrap();
         let exposed = first.split_off(64).expose();
-        let guard = exposed.guard_key();
+        let guard = guard(&exposed);
         let another = guard.another();
         assert_eq!((another.range(), exposed.keys()), ((exposed.address(), exposed.len()), 2));
         for guard in [guard, another] {
@@ -173,7 +193,7 @@ mod tests {
     #[test]
     fn bytes_that_only_guards_hold_are_shared_among_them() {
         let (exposed, _owner) = exposed();
-        let guards = [exposed.guard_key(), exposed.guard_key()];
+        let guards = [guard(&exposed), guard(&exposed)];
         assert_eq!(guards.each_ref().map(KeyGuard::unused_bytes), [0, 0], "the `Exposed` still exists");
         drop(exposed);
         assert_eq!(guards.each_ref().map(KeyGuard::unused_bytes), [32, 32]);
@@ -186,7 +206,7 @@ mod tests {
     #[test]
     fn pages_stay_while_a_key_is_left() {
         let (exposed, owner) = exposed();
-        let guard = exposed.guard_key();
+        let guard = guard(&exposed);
         drop(exposed);
         assert_eq!(Arc::strong_count(&owner), 2);
         // SAFETY: no key was made for this guard.
@@ -199,7 +219,7 @@ mod tests {
         let (exposed, owner) = exposed();
         let before = leaked_bytes();
         for _ in 0..2 {
-            drop(exposed.guard_key());
+            drop(guard(&exposed));
             // Other tests leak too, but only multiples of 4096 bytes.
             assert_eq!((leaked_bytes() - before) % 4096, 64);
         }

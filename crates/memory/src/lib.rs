@@ -28,6 +28,12 @@
 //! The pages stay mapped until the last of these is gone. [`Memory`] is a handle on the pages
 //! without a right to the bytes. A library registers it with a device once, for all slices.
 //!
+//! # Memory from elsewhere
+//!
+//! A vector becomes a slice, and a slice a vector, without a copy ([`Memory::from_vec`],
+//! [`Slice::into_vec`]). Other memory comes by [`Memory::from_raw`], which is unsafe. A file is read
+//! into a slice ([`Slice::read_from`]).
+//!
 //! # Another process
 //!
 //! Allocated pages belong to a sealed file without a name (`memfd`), so that another process can map
@@ -64,6 +70,7 @@ mod epoch;
 mod exchange;
 mod exposed;
 mod extents;
+mod from_vec;
 mod key_guard;
 mod lent;
 mod mem_file;
@@ -80,7 +87,7 @@ pub use buffer::Buffer;
 pub use buffers::Buffers;
 pub use epoch::process_epoch;
 pub use exchange::{EXCHANGE_STEP, Exchange, ExchangeError};
-pub use exposed::Exposed;
+pub use exposed::{Exposed, KeyAccess, ReadOnlyError};
 pub use key_guard::KeyGuard;
 pub use lent::Lent;
 pub use mem_file::FileAccess;

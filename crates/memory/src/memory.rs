@@ -74,18 +74,60 @@ impl Memory {
     }
 
     /// Takes over memory that was allocated elsewhere, such as a shared mapping or a GPU's host
-    /// buffer.
+    /// buffer. [`from_vec`](Self::from_vec) takes a vector and needs no `unsafe`.
+    ///
+    /// It has no [pages of its own](Self::has_own_pages), so no other process can map it.
+    ///
+    /// `owner` is dropped when the last slice over the memory and every registration of it are gone;
+    /// never, if it cannot be proven that a registration has ended ([`leaked_bytes`]).
     ///
     /// # Safety
     ///
-    /// `start` is valid for reads and writes of `len` initialised bytes until `owner` is dropped.
-    /// `owner` is dropped when the last slice over the memory and every registration of it are
-    /// gone. Until then, the bytes are accessed only through the returned slice.
+    /// Until `owner` is dropped:
+    ///
+    /// - `start` is valid for reads and writes of `len` initialised bytes, on any thread,
+    /// - the bytes are accessed only through the returned slice,
+    /// - the pages are not unmapped, moved, protected or shortened. A mapping of a file breaks this
+    ///   rule if anyone can truncate the file: the next access raises SIGBUS.
+    ///
+    /// ```
+    /// use std::ptr::NonNull;
+    /// use farreach_memory::Memory;
+    ///
+    /// // Memory of a library that frees it by itself: here, a page of this crate.
+    /// let library = Memory::allocate(4096)?;
+    /// let (start, len): (NonNull<u8>, usize) = (library.address(), library.len());
+    /// // SAFETY: the owner is the only slice over the page. It keeps the page mapped, and is not used.
+    /// let mut slice = unsafe { Memory::from_raw(start, len, Box::new(library)) };
+    /// slice[..5].copy_from_slice(b"hello");
+    /// # Ok::<(), farreach_memory::AllocateError>(())
+    /// ```
     pub unsafe fn from_raw(start: NonNull<u8>, len: usize, owner: Box<dyn Any + Send + Sync>) -> Slice {
         // SAFETY: the caller guarantees that the bytes are valid. `Inner` drops the owner with the
         // allocation, after the last slice (the one below is the first) and the last registration.
         let allocation = unsafe { Allocation::foreign(start, len, owner) };
         Slice::whole(Self::new(allocation))
+    }
+
+    /// Returns the vector that the memory was made from, if this is the last handle on it: no other
+    /// slice, no key of a peer and no other `Memory` is left. Registrations are ended first.
+    ///
+    /// The caller gives up the range that covers the memory with this handle.
+    pub(crate) fn into_vec(self) -> Result<Vec<u8>, Self> {
+        if !self.allocation().is_of_vec() {
+            return Err(self);
+        }
+        let mut inner = Arc::try_unwrap(self.0).map_err(Self)?;
+        let is_released = inner.registrations.release_all();
+        // SAFETY: each slice, shared, lent or exposed range holds a handle, and so does each guard of
+        // a key. This was the last one, so none is left, and none can be made from it any more.
+        let vec = unsafe { inner.allocation.take_vec() }.expect("the bytes are those of a vector");
+        if is_released {
+            return Ok(vec);
+        }
+        // As in `drop`: a device may still access the bytes.
+        leak(vec.len());
+        Ok(ManuallyDrop::new(vec).to_vec())
     }
 
     pub(crate) fn new(allocation: Allocation) -> Self {
@@ -107,9 +149,22 @@ impl Memory {
     }
 
     /// Returns the length in bytes, as requested.
-    #[expect(clippy::len_without_is_empty, reason = "an allocation is never empty")]
     pub fn len(&self) -> usize {
         self.0.allocation.len()
+    }
+
+    /// Returns `true` if it has no bytes: it was made from an empty vector.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns `true` if the memory begins at a page and nothing else is in its pages, because this
+    /// crate has allocated it. Another process can map only such memory.
+    ///
+    /// Memory of a [vector](Self::from_vec), or [from elsewhere](Self::from_raw), begins at any
+    /// address, and shares its first and its last page with other data of this process.
+    pub fn has_own_pages(&self) -> bool {
+        self.allocation().mapped().is_some()
     }
 
     /// Returns notes on what differs from the request, such as ordinary pages because no huge pages
@@ -132,6 +187,10 @@ impl Memory {
     /// Registers the pages in a domain, unless they are, and attaches the registration to them. It is
     /// meant for libraries that register memory, not for their users.
     ///
+    /// This is the registration cache: it belongs to the allocation and ends with it. No address is
+    /// looked up, so memory that is allocated at the address of freed memory is registered anew.
+    /// Memory without bytes is not registered.
+    ///
     /// # Safety
     ///
     /// `register` registers all of these pages in the domain, at this moment. The key is valid until
@@ -142,6 +201,10 @@ impl Memory {
         domain: DomainId,
         register: impl FnOnce() -> Result<Registration, E>,
     ) -> Result<(), AttachError<E>> {
+        // Devices refuse to register nothing.
+        if self.is_empty() {
+            return Ok(());
+        }
         self.0.registrations.attach(domain, register)
     }
 
@@ -154,6 +217,8 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
     use crate::{Buffer, Release};
 
@@ -172,6 +237,9 @@ mod tests {
             Err("nothing is exchanged here".to_owned())
         }
     }
+
+    /// Held by tests that leak and compare the number of leaked bytes.
+    static LEAKING: Mutex<()> = Mutex::new(());
 
     fn registration(guard: Guard) -> Result<Registration, ()> {
         Ok(Registration::new(5, Box::new(guard)))
@@ -221,6 +289,7 @@ mod tests {
 
     #[test]
     fn pages_are_freed_when_the_last_slice_is_gone_and_the_cards_forgot_them() {
+        let _leaking = LEAKING.lock();
         for is_ended in [true, false] {
             let leaked_before = leaked_bytes();
             let mut slice = Memory::allocate(8192).unwrap();
@@ -241,6 +310,57 @@ mod tests {
             // Freed pages may be in use by another test by now, so only leaked ones can be checked.
             assert!(is_ended || cfg!(miri) || is_mapped(address));
         }
+    }
+
+    #[test]
+    fn a_vector_that_a_device_may_still_access_is_leaked_and_comes_back_as_a_copy() {
+        let _leaking = LEAKING.lock();
+        let slice = |byte| {
+            let slice = Memory::from_vec(vec![byte; 4096]);
+            let guard = Guard { is_ended: false, is_told: Arc::default() };
+            // SAFETY: no device knows the key, so nothing uses it.
+            unsafe { slice.memory().attach(DomainId::unique(), || registration(guard)) }.unwrap();
+            slice
+        };
+        let leaked_before = leaked_bytes();
+        let kept = slice(7);
+        let start = kept.address();
+        let vec = kept.into_vec().unwrap();
+        assert!(vec.as_ptr() != start.as_ptr() && vec == [7; 4096]);
+        assert_eq!(leaked_bytes() - leaked_before, 4096);
+        // SAFETY: the bytes were leaked, and nothing writes to them.
+        assert_eq!(unsafe { start.add(4095).read_volatile() }, 7);
+        drop(slice(8));
+        assert_eq!(leaked_bytes() - leaked_before, 2 * 4096);
+    }
+
+    #[test]
+    fn memory_is_registered_once_for_each_domain_however_often_it_is_used() {
+        let (mut slice, domains) = (Memory::from_vec(vec![7; 64]), [(); 3].map(|()| DomainId::unique()));
+        let (start, registered, is_told) = (slice.address(), AtomicUsize::new(0), Arc::default());
+        let register = || {
+            registered.fetch_add(1, Ordering::Relaxed);
+            registration(Guard { is_ended: true, is_told: Arc::clone(&is_told) })
+        };
+        for _ in 0..if cfg!(miri) { 10 } else { 1000 } {
+            // A transfer takes the slice, and gives it back.
+            let lent = slice.lend();
+            for domain in domains {
+                // SAFETY: no device knows the key, so nothing uses it.
+                unsafe { lent.memory().attach(domain, register) }.unwrap();
+            }
+            slice = lent.try_reclaim().unwrap();
+        }
+        assert_eq!(registered.load(Ordering::Relaxed), domains.len());
+
+        // Other memory at the same address: nothing of the first one is found.
+        let vec = slice.into_vec().unwrap();
+        assert_eq!(is_told.load(Ordering::Relaxed), domains.len(), "registrations end with their memory");
+        let slice = Memory::from_vec(vec);
+        assert_eq!((slice.address(), slice.local_key(domains[0])), (start, None));
+        // SAFETY: as above.
+        unsafe { slice.memory().attach(domains[0], register) }.unwrap();
+        assert_eq!(registered.load(Ordering::Relaxed), domains.len() + 1);
     }
 
     /// Checks a slice in each of its three places.

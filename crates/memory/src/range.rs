@@ -54,6 +54,16 @@ impl Range {
         rest
     }
 
+    /// Returns the vector that the allocation was made from, if this range covers all of it and nothing
+    /// else refers to it.
+    pub(crate) fn into_vec(self) -> Result<Vec<u8>, Self> {
+        if self.len != self.memory.len() {
+            return Err(self);
+        }
+        let Self { memory, offset, len } = self;
+        memory.into_vec().map_err(|memory| Self { memory, offset, len })
+    }
+
     /// Joins the range that begins where this one ends in the same allocation. Returns any other
     /// range.
     pub(crate) fn unsplit(&mut self, next: Self) -> Result<(), Self> {

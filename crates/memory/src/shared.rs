@@ -76,6 +76,11 @@ impl Shared {
         unsafe { self.slice.address().add(self.offset) }
     }
 
+    /// Returns the offset of the first byte in the allocation.
+    pub(crate) fn offset_in_memory(&self) -> usize {
+        self.slice.offset() + self.offset
+    }
+
     /// Returns the local key under which a domain has registered it, if any.
     #[inline]
     pub fn local_key(&self, domain: DomainId) -> Option<u64> {

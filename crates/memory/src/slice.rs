@@ -1,6 +1,7 @@
 //! The exclusive right to a range of memory.
 
 use std::fmt;
+use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
@@ -103,6 +104,54 @@ impl Slice {
         self.range.unsplit(next.range).map_err(Self::from_range)
     }
 
+    /// Returns the vector that the memory was made from ([`Memory::from_vec`]), with its capacity, and
+    /// copies nothing. Registrations with devices are ended first.
+    ///
+    /// Returns the slice if it is not the whole memory, if anything else refers to the memory (a
+    /// [`Memory`] handle, another slice, a key of a peer), or if the memory was not made from a vector.
+    ///
+    /// If a registration cannot be ended, its bytes are leaked and counted
+    /// ([`leaked_bytes`](crate::leaked_bytes)), and the returned vector is a copy.
+    pub fn into_vec(self) -> Result<Vec<u8>, Self> {
+        self.range.into_vec().map_err(Self::from_range)
+    }
+
+    /// Reads into the slice until it is full, or until the end of the input. Returns the number of
+    /// bytes that were read; the rest of the slice is unchanged.
+    ///
+    /// This is how a file gets into memory for transfers. Mapping a file is no safe alternative:
+    /// whoever can write to the file can change bytes that a `&[u8]` promises not to change, and an
+    /// access behind the end of a file that was truncated raises SIGBUS, which ends the process.
+    ///
+    /// ```
+    /// use std::fs::File;
+    /// use farreach_memory::Memory;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let path = std::env::temp_dir().join(format!("farreach-read-from-{}", std::process::id()));
+    /// # std::fs::write(&path, "weights")?;
+    /// let file = File::open(&path)?;
+    /// let mut slice = Memory::allocate(file.metadata()?.len() as usize)?;
+    /// assert_eq!(slice.read_from(file)?, slice.len());
+    /// assert_eq!(&*slice, b"weights");
+    /// # std::fs::remove_file(&path)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn read_from(&mut self, mut input: impl io::Read) -> io::Result<usize> {
+        let len = self.len();
+        let mut rest = &mut **self;
+        while !rest.is_empty() {
+            match input.read(rest) {
+                Ok(0) => break,
+                Ok(count) => rest = &mut rest[count..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(len - rest.len())
+    }
+
     /// Makes the slice read-only and clonable.
     pub fn share(self) -> Shared {
         Shared::new(self)
@@ -197,6 +246,43 @@ mod tests {
     #[should_panic(expected = "split at 11 of a slice of 10 bytes")]
     fn a_split_beyond_the_end_panics() {
         let _ = Memory::allocate(10).unwrap().split_off(11);
+    }
+
+    /// Returns one byte a call, with interruptions, and fails at its end if it is told to.
+    struct Slow {
+        bytes: Vec<u8>,
+        calls: usize,
+        fails: bool,
+    }
+
+    impl io::Read for Slow {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            self.calls += 1;
+            match self.bytes.first() {
+                _ if self.calls % 2 == 1 => Err(io::ErrorKind::Interrupted.into()),
+                None if self.fails => Err(io::ErrorKind::BrokenPipe.into()),
+                None => Ok(0),
+                Some(first) => {
+                    into[0] = *first;
+                    self.bytes.remove(0);
+                    Ok(1)
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_read_fills_the_slice_from_its_beginning() {
+        let slow = |len: u8, fails| Slow { bytes: (1..=len).collect(), calls: 0, fails };
+        let mut slice = Memory::allocate(4).unwrap();
+        assert_eq!(slice.read_from(slow(2, false)).unwrap(), 2);
+        assert_eq!(*slice, [1, 2, 0, 0], "the input ended");
+        let mut longer = slow(9, true);
+        assert_eq!(slice.read_from(&mut longer).unwrap(), 4);
+        assert_eq!((&*slice, longer.bytes.len()), (&[1, 2, 3, 4][..], 5), "the slice is full");
+        let error = slice.read_from(slow(1, true)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+        assert_eq!(slice.split_off(4).read_from(slow(1, true)).unwrap(), 0);
     }
 
     #[test]

@@ -25,7 +25,7 @@ fn limit(resource: Resource, current: u64) {
 /// Returns whether another process could map it.
 fn has_file(slice: Slice) -> bool {
     let exposed = slice.expose();
-    let guard = exposed.guard_key();
+    let guard = exposed.guard_key(farreach_memory::KeyAccess::Write).unwrap();
     // SAFETY: the descriptor is not passed.
     let has_file = unsafe { guard.backing(FileAccess::ReadWrite) }.is_ok();
     // SAFETY: the same.

@@ -1,4 +1,4 @@
-//! Errors of messages and of atomics.
+//! Errors of messages, of atomics, and of opening published memory and shared counters.
 
 use std::time::Duration;
 
@@ -29,6 +29,24 @@ pub enum SendError {
     /// The engine has ended.
     #[error("the engine has ended")]
     Ended,
+}
+
+/// Reasons for which published memory or a shared counter of a peer was not opened.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The peer is lost.
+    #[error("the peer is lost: {reason}")]
+    PeerLost {
+        /// The reason for which the peer is lost.
+        reason: LostReason,
+    },
+    /// The peer has refused it.
+    #[error("the peer has refused it: {reason}")]
+    Refused {
+        /// The reason, as the peer tells it.
+        reason: String,
+    },
 }
 
 /// Reasons for which an atomic failed, or its effect is unknown.

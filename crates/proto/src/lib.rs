@@ -19,11 +19,12 @@
 //! | [`rail`] | work requests for a rail, and its errors |
 //! | [`lost`], [`error`] | reasons for failures |
 //! | [`stats`] | statistics of a finished transfer |
-//! | [`rights`] | access rights of granted memory |
+//! | [`rights`], [`access`] | rights to granted memory, and who may open published memory |
 //! | [`sequence`] | numbers things that end roughly in the order of their start |
 //! | [`wire`] | frames of the control connection |
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod ascending;
 pub mod counter;
 pub mod credit;

@@ -281,6 +281,9 @@ impl Outbox {
             None => self.pick(page_len, transfer.scope),
         }?;
         let mut limits = self.settings[link].limits;
+        if transfer.begun_on.is_some() && transfer.must_wait(&limits) {
+            return None;
+        }
         // One immediate must be able to report the whole operation.
         limits.pages = limits.pages.min(IMMEDIATE_PAGES_MAX);
         // The limit on joining must not split a page.
@@ -678,7 +681,7 @@ struct Transfer {
     scope: Scope,
     in_flight: usize,
     /// The link on which a page was begun. The rest must follow there: on another link it could
-    /// overtake the beginning.
+    /// overtake the beginning. On a link without order, its last part [waits](Self::must_wait).
     begun_on: Option<usize>,
     /// For each link, the number of posted pages that no immediate has reported yet. Links at the
     /// end may be left out: they have none.
@@ -734,6 +737,14 @@ impl Transfer {
         }
     }
 
+    /// Returns `true` if the next part of a page would be its last one, which tells the receiver of the
+    /// page, and could overtake the parts before it. It waits until they have arrived.
+    fn must_wait(&self, limits: &Limits) -> bool {
+        let is_free = self.in_flight == 0 && self.refused.is_empty() && self.resends.is_empty();
+        let tells = self.counter.is_some() && self.plan.left_in_page() <= limits.bytes;
+        !limits.is_ordered && tells && !is_free
+    }
+
     /// Returns `true` if something of it is not posted.
     fn has_posts(&self) -> bool {
         self.plan.pages_left() > 0
@@ -748,5 +759,78 @@ impl Transfer {
         (self.is_incomplete, self.begun_on) = (true, None);
         self.refused.clear();
         self.unreported.fill(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Pages;
+
+    /// An outbox with one link, whose operations have up to four bytes, and a transfer of a page of ten.
+    fn of_long_page(counter: Option<CounterId>, is_ordered: bool) -> Outbox {
+        let limits = Limits { bytes: 4, pieces: 1, targets: 1, pages: 1, is_ordered };
+        let link = LinkSettings { id: LinkId(1), limits, window: 9, weight: 1, scope: Scope::Network };
+        let mut outbox = Outbox::new(vec![link]);
+        let page = || (Pages::contiguous(1, 10), 10);
+        outbox.submit(Plan::new(10, page(), page()).unwrap(), counter, Scope::Network);
+        outbox
+    }
+
+    fn posts(outbox: &mut Outbox) -> VecDeque<Posted> {
+        std::iter::from_fn(|| outbox.next_post()).collect()
+    }
+
+    #[test]
+    fn the_end_of_a_counted_page_waits_for_its_beginning_where_nothing_keeps_the_order() {
+        let counter = Some(CounterId::from_raw(5 << 8));
+        let lens = |posts: &VecDeque<Posted>| -> Vec<u64> {
+            posts.iter().map(|post| post.operation().bytes).collect()
+        };
+        for (counter, is_ordered) in [(counter, true), (None, true), (None, false)] {
+            let posts = posts(&mut of_long_page(counter, is_ordered));
+            assert_eq!(lens(&posts), [4, 4, 2]);
+            assert!(posts.iter().take(2).all(|post| post.immediate().is_none()));
+        }
+
+        let mut outbox = of_long_page(counter, false);
+        let mut parts = posts(&mut outbox);
+        assert_eq!(lens(&parts), [4, 4]);
+        let [first, second] = [(); 2].map(|()| parts.pop_front().unwrap());
+        assert_eq!(outbox.complete(second), []);
+        assert!(outbox.next_post().is_none() && outbox.may_post(), "the first part may arrive later");
+        // A part that the card had no room for is posted again, and waited for.
+        outbox.refuse(first);
+        let mut again = posts(&mut outbox);
+        assert_eq!(lens(&again), [4]);
+        assert_eq!(outbox.complete(again.pop_front().unwrap()), []);
+        let mut last = posts(&mut outbox);
+        assert_eq!(lens(&last), [2]);
+        let last = last.pop_front().unwrap();
+        assert_eq!(last.immediate().map(Immediate::pages), Some(1));
+        assert_eq!(outbox.complete(last), []);
+        assert!(outbox.finished().is_some_and(|finished| finished.is_whole) && outbox.is_idle());
+    }
+
+    #[test]
+    fn a_page_whose_link_is_lost_between_its_parts_begins_again() {
+        let mut outbox = of_long_page(Some(CounterId::from_raw(5 << 8)), false);
+        let mut parts = posts(&mut outbox);
+        assert_eq!(outbox.complete(parts.pop_front().unwrap()), []);
+        let asked = outbox.lose(0, parts);
+        assert_eq!(asked.len(), 1);
+        outbox.restore(0, LinkId(2));
+        let again = posts(&mut outbox);
+        // The lost part, and the page without its last part.
+        assert_eq!(again.len(), 3);
+        assert!(again.iter().all(|post| post.immediate().is_none()));
+        again.into_iter().for_each(|post| assert_eq!(outbox.complete(post), []));
+        let last = outbox.next_post().unwrap();
+        assert_eq!((last.operation().bytes, last.immediate().map(Immediate::pages)), (2, Some(1)));
+        assert_eq!(outbox.complete(last), []);
+        assert!(outbox.finished().is_none(), "the receiver has not stopped the lost link");
+        let counter = CounterId::from_raw(5 << 8);
+        assert_eq!(outbox.settled(LinkId(1), counter, 0), []);
+        assert!(outbox.finished().is_some_and(|finished| finished.is_whole));
     }
 }

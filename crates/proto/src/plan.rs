@@ -310,10 +310,9 @@ impl Plan {
     /// Fills `operation` with the next one for a link with these limits. Returns `false` if nothing
     /// is left. `operation` keeps its allocations, so later calls allocate nothing.
     ///
-    /// A page is split only if it does not fit into an operation of its own, and only for a link
-    /// that keeps the order: otherwise, the end of a page could be counted before its beginning has
-    /// arrived. For a link without order, such a page becomes one operation beyond the limits, and
-    /// the link must refuse it.
+    /// A page is split only if it does not fit into an operation of its own. On a link without order,
+    /// the caller must let the parts of a page that is counted [arrive](Self::left_in_page) before it
+    /// posts the last one: the end of the page could be counted before its beginning has arrived.
     pub fn next(&mut self, limits: &Limits, operation: &mut Operation) -> bool {
         operation.clear();
         let Self { page_len, source, destination, place, within } = self;
@@ -326,8 +325,7 @@ impl Plan {
             let len = match left <= room {
                 true => left,
                 // A page alone in its operation is split.
-                false if operation.bytes == 0 && limits.is_ordered => room,
-                false if operation.bytes == 0 => left,
+                false if operation.bytes == 0 => room,
                 false => break,
             };
             let (from, to) = (source.extent(*from, *within, len), destination.extent(*to, *within, len));
@@ -341,7 +339,7 @@ impl Plan {
             append(&mut operation.targets, to, joins_target);
             (piece_end, target_end) = (Some(from.end()), Some(to.end()));
             operation.bytes += len;
-            // An ordered link has taken as much of the page as fits into an operation.
+            // The link has taken as much of the page as fits into an operation.
             if len < left {
                 *within += len;
                 break;
@@ -355,6 +353,25 @@ impl Plan {
     /// Returns `true` if a part of a page is in an operation, and the rest must follow.
     pub fn is_in_page(&self) -> bool {
         self.within > 0
+    }
+
+    /// Returns the number of bytes of the current page that are in no operation.
+    ///
+    /// ```
+    /// use farreach_proto::plan::{Limits, Operation, Pages, Plan};
+    ///
+    /// let page = || (Pages::contiguous(1, 10), 10);
+    /// let mut plan = Plan::new(10, page(), page())?;
+    /// let limits = Limits { bytes: 4, pieces: 1, targets: 1, pages: 1, is_ordered: false };
+    /// let (mut operation, mut left) = (Operation::default(), vec![plan.left_in_page()]);
+    /// while plan.next(&limits, &mut operation) && plan.is_in_page() {
+    ///     left.push(plan.left_in_page());
+    /// }
+    /// assert_eq!(left, [10, 6, 2]);
+    /// # Ok::<(), farreach_proto::plan::PlanError>(())
+    /// ```
+    pub fn left_in_page(&self) -> u64 {
+        self.page_len - self.within
     }
 
     /// Begins the current page again from its first byte.

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::counter::{CounterId, LinkId};
 use crate::rail::Scope;
 
-/// The version of the frames. It changes with every change of them.
-pub const VERSION: u16 = 5;
+/// The version of the frames and of the header of messages. It changes with every change of them.
+pub const VERSION: u16 = 6;
 
 /// The maximum length of a frame in bytes. A side that announces a longer one is not an engine.
 pub const FRAME_MAX: usize = 64 * 1024;
@@ -34,7 +34,7 @@ pub fn preamble() -> [u8; PREAMBLE_LEN] {
 ///
 /// check_preamble(&preamble()).unwrap();
 /// let older = check_preamble(b"farrch\0\0").unwrap_err();
-/// assert_eq!(older.to_string(), "the peer has protocol version 0, this side has 5: upgrade the peer");
+/// assert_eq!(older.to_string(), "the peer has protocol version 0, this side has 6: upgrade the peer");
 /// ```
 pub fn check_preamble(bytes: &[u8; PREAMBLE_LEN]) -> Result<(), WireError> {
     let (magic, version) = bytes.split_at(MAGIC.len());
@@ -94,6 +94,25 @@ pub enum Frame {
     Revoked {
         /// The grant.
         grant: u64,
+    },
+    /// Asks for a grant of published memory.
+    Open {
+        /// The publication.
+        publication: u64,
+    },
+    /// Answers `Open`: the grant that the other side has of the memory.
+    Opened {
+        /// The publication.
+        publication: u64,
+        /// The grant, which was announced before.
+        grant: u64,
+    },
+    /// Answers `Open`: the other side gets no grant.
+    NotOpened {
+        /// The publication.
+        publication: u64,
+        /// The reason, as text.
+        reason: String,
     },
     /// Asks how many pages were counted from a lost link.
     Settle {
@@ -175,6 +194,25 @@ pub enum Frame {
     Pong {
         /// The nonce of the ping.
         nonce: u64,
+    },
+    /// Asks for a counter of its own to raise a shared counter.
+    OpenCounter {
+        /// The shared counter.
+        shared: u64,
+    },
+    /// Answers `OpenCounter`: the counter that the other side raises.
+    CounterOpened {
+        /// The shared counter.
+        shared: u64,
+        /// The counter, which was announced before.
+        counter: CounterId,
+    },
+    /// Answers `OpenCounter`: the other side gets no counter.
+    CounterNotOpened {
+        /// The shared counter.
+        shared: u64,
+        /// The reason, as text.
+        reason: String,
     },
 }
 

@@ -7,10 +7,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use farreach_memory::{Buffer, Buffers, Exposed, Memory, Slice};
+use farreach_memory::{Buffer, Buffers, Exposed, Memory, ReadOnlyError, Slice};
+use farreach_proto::access::Access;
 use farreach_proto::inflight::SlotId;
 use farreach_proto::machine::{
-    Content, Control, HEADER, IdMap, KeysEnded, Machine, OpId, PeerKey, Post, RailInfo, RemoteKeys,
+    Content, Control, IdMap, KeysEnded, Machine, MessageHeader, OpId, PeerKey, Post, RailInfo, RemoteKeys,
     ShortTransfer, TransferEnd,
 };
 use farreach_proto::plan::Extent;
@@ -51,6 +52,8 @@ struct Holdings {
     messages: MessagePool,
     atomics: Vec<Slice>,
     grants: IdMap<u64, GrantedMemory>,
+    /// Published memory. Each grant of it holds the memory as well.
+    published: IdMap<u64, Arc<Exposed>>,
     /// The grants of ended keys that a rail will report as proven.
     awaited: HashMap<(usize, KeyId), u64>,
     /// Granted memory that is back, until the machine reports the revoke.
@@ -65,6 +68,21 @@ struct GrantedMemory {
     keys: Vec<Option<KeyId>>,
     /// Ended keys that their rails have not reported as proven.
     awaited: Vec<(usize, KeyId)>,
+    /// The publication that it belongs to: other peers may have keys to it.
+    publication: Option<u64>,
+    /// Whether the end of a key leaves it open if operations in flight land.
+    is_unproven: bool,
+}
+
+impl GrantedMemory {
+    /// Returns whether it is proven, after its keys have ended, that nothing of the peer lands in it.
+    fn is_proven(&self) -> bool {
+        match self.publication {
+            None => self.memory.keys() == 0,
+            // The memory counts the keys of other peers, too.
+            Some(_) => self.awaited.is_empty() && !self.is_unproven,
+        }
+    }
 }
 
 /// A new grant.
@@ -83,7 +101,7 @@ impl Carrier {
     pub fn new(rails: Vec<Box<dyn Rail>>, message_max: usize) -> Result<Self, RailError> {
         let names = rails.iter().map(|rail| rail.properties().name.clone()).collect();
         let mut carrier = Self { rails, calls: CallStamps::new(names), memory: Holdings::default() };
-        let stride = (message_max + HEADER).next_multiple_of(64);
+        let stride = (message_max + MessageHeader::LEN).next_multiple_of(64);
         carrier.memory.messages = MessagePool::new(stride, carrier.cut(stride, MESSAGES_MAX)?);
         carrier.memory.atomics = carrier.cut(ATOMIC_STRIDE, ATOMICS_MAX)?;
         for atomic in &mut carrier.memory.atomics {
@@ -122,6 +140,23 @@ impl Carrier {
             .try_for_each(|(number, rail)| calls.timed(number, RailCall::Register, || rail.register(memory)))
     }
 
+    /// Registers memory with the rails of one scope, unless they have failed. Others do not need it for
+    /// a transfer over that scope.
+    pub fn register_over(
+        &mut self,
+        machine: &Machine,
+        memory: &Memory,
+        scope: Scope,
+    ) -> Result<(), RailError> {
+        let Self { rails, calls, .. } = self;
+        let of_scope = |rail: &dyn Rail| rail.properties().scope == scope;
+        rails
+            .iter_mut()
+            .enumerate()
+            .filter(|(number, rail)| of_scope(rail.as_ref()) && machine.is_rail_alive(*number))
+            .try_for_each(|(number, rail)| calls.timed(number, RailCall::Register, || rail.register(memory)))
+    }
+
     /// Returns the call of a rail that this carrier is in, for other threads.
     pub fn current_call(&self) -> Arc<CurrentCall> {
         self.calls.current()
@@ -132,6 +167,16 @@ impl Carrier {
     #[inline]
     pub fn set_time(&mut self, now: u64) {
         self.calls.set_time(now);
+    }
+
+    /// Has every rail post what it holds back, because the caller is about to sleep.
+    pub fn flush(&mut self) {
+        let Self { rails, calls, .. } = self;
+        for (number, rail) in rails.iter_mut().enumerate() {
+            calls.begin(number, RailCall::Post);
+            rail.flush();
+            calls.end();
+        }
     }
 
     /// Prepares a rail for sleeping on its descriptor. Returns `false` if there is something to poll
@@ -277,6 +322,14 @@ impl Carrier {
                 let errors = self.prove_keys(grant);
                 machine.handle_not_proven(grant, errors);
             }
+            Control::GrantPublished { publication, peer, rights } => {
+                let made = self.grant_published(machine, publication, peer, rights);
+                machine.handle_published(publication, peer, made);
+            }
+            Control::GiveBackPublished { publication, op } => {
+                self.memory.give_back_published(publication, op);
+                machine.handle_published_back(op);
+            }
             Control::GiveBack { grant, op } => {
                 let is_back = self.give_back(grant, op);
                 machine.handle_given_back(grant, op, is_back);
@@ -311,8 +364,8 @@ impl Carrier {
                     reason
                 })
             }
-            Content::Message { mark, sequence, bytes } => {
-                let Some(buffer) = self.memory.messages.take(mark, sequence, bytes) else {
+            Content::Message { header, bytes } => {
+                let Some(buffer) = self.memory.messages.take(header, bytes) else {
                     return Err(Refusal::Full);
                 };
                 rail.post(link, tag, WorkRequest::Send, buffer.into()).map_err(|(reason, buffers)| {
@@ -376,38 +429,107 @@ impl Carrier {
         if let Err(error) = machine.may_grant(peer) {
             return Err((error, Some(memory)));
         }
-        let (len, mut memory) = (memory.len() as u64, memory);
+        let memory = Arc::new(memory);
+        match self.grant_over_best(machine, peer, &memory, rights, now) {
+            Ok((id, scope)) => Ok(GrantMade { id, scope, memory }),
+            Err(error) => Err((error, Arc::into_inner(memory))),
+        }
+    }
+
+    /// Grants memory to a peer over rails of the best scope that can.
+    fn grant_over_best(
+        &mut self,
+        machine: &mut Machine,
+        peer: PeerKey,
+        memory: &Arc<Exposed>,
+        rights: Rights,
+        now: u64,
+    ) -> Result<(u64, Scope), RailError> {
+        if memory.is_read_only() && rights != Rights::READ {
+            let cause = ReadOnlyError;
+            return Err(RailError::new("grant memory", cause.to_string(), cause.fix()));
+        }
         let mut refused: Option<RailError> = None;
         for scope in machine.grant_scopes(peer) {
             match self.make_keys(peer, memory, rights, scope) {
                 Ok((granted, keys)) => {
-                    let memory = Arc::clone(&granted.memory);
-                    let id = machine.grant(peer, len, rights, keys, now);
+                    let id = machine.grant(peer, memory.len() as u64, rights, keys, now);
                     self.memory.grants.insert(id, granted);
                     if let Some(error) = refused {
                         machine.tell_scope_refused(peer, error);
                     }
-                    return Ok(GrantMade { id, scope, memory });
+                    return Ok((id, scope));
                 }
                 // Rails of another scope may be able to.
-                Err((error, Some(back))) => (refused, memory) = (Some(error), back),
-                Err((error, None)) => return Err((error, None)),
+                Err(error) => refused = Some(error),
             }
         }
         let unconnected =
             || RailError::new("grant", "no rail connects the peer", "connect to the peer again");
-        Err((refused.unwrap_or_else(unconnected), Some(memory)))
+        Err(refused.unwrap_or_else(unconnected))
+    }
+
+    /// Publishes memory. Returns the publication's id, and the memory for reading its contents.
+    pub fn publish(
+        &mut self,
+        machine: &mut Machine,
+        memory: Exposed,
+        rights: Rights,
+        access: Access,
+    ) -> (u64, Arc<Exposed>) {
+        let (id, memory) = (machine.publish(rights, access), Arc::new(memory));
+        self.memory.published.insert(id, Arc::clone(&memory));
+        (id, memory)
+    }
+
+    /// Begins to withdraw published memory. The user's handle must be gone.
+    pub fn withdraw(
+        &mut self,
+        machine: &mut Machine,
+        op: Option<OpId>,
+        publication: u64,
+        deadline: u64,
+        now: u64,
+    ) {
+        // Its grants keep it. A rail that exchanges its pages must find no other handle.
+        let published = &mut self.memory.published;
+        if published.get(&publication).is_some_and(|memory| Arc::strong_count(memory) > 1) {
+            published.remove(&publication);
+        }
+        machine.withdraw(op, publication, deadline, now);
+    }
+
+    /// Grants published memory to a peer that has opened it.
+    fn grant_published(
+        &mut self,
+        machine: &mut Machine,
+        publication: u64,
+        peer: PeerKey,
+        rights: Rights,
+    ) -> Result<u64, RailError> {
+        let memory = self.memory.published.get(&publication).map(Arc::clone).ok_or_else(|| {
+            RailError::new("grant published memory", "it was revoked", "ask its owner to publish it again")
+        })?;
+        machine.may_grant(peer)?;
+        let now = machine.time();
+        let (id, _) = self.grant_over_best(machine, peer, &memory, rights, now)?;
+        if let Some(granted) = self.memory.grants.get_mut(&id) {
+            granted.publication = Some(publication);
+        }
+        Ok(id)
     }
 
     /// Creates keys of a peer for memory, on every rail of this scope.
     fn make_keys(
         &mut self,
         peer: PeerKey,
-        memory: Exposed,
+        memory: &Arc<Exposed>,
         rights: Rights,
         scope: Scope,
-    ) -> Result<(GrantedMemory, RemoteKeys), (RailError, Option<Exposed>)> {
-        let mut granted = GrantedMemory { memory: Arc::new(memory), keys: Vec::new(), awaited: Vec::new() };
+    ) -> Result<(GrantedMemory, RemoteKeys), RailError> {
+        let (memory, publication, is_unproven) = (Arc::clone(memory), None, false);
+        let (keys, awaited) = (Vec::new(), Vec::new());
+        let mut granted = GrantedMemory { memory, keys, awaited, publication, is_unproven };
         let mut remote = RemoteKeys { scope, by_rail: Vec::new() };
         let Self { rails, calls, .. } = self;
         for rail in 0..rails.len() {
@@ -430,7 +552,7 @@ impl Carrier {
                         let end = |id| calls.timed(rail, RailCall::EndKey, || rails[rail].end_key(id));
                         let _ = id.map(end);
                     }
-                    return Err((error, Arc::into_inner(granted.memory)));
+                    return Err(error);
                 }
             }
         }
@@ -453,6 +575,7 @@ impl Carrier {
         let Some(granted) = self.memory.grants.get_mut(&grant) else { return ended };
         for (number, key) in granted.keys.iter_mut().enumerate() {
             let (Some(key), rail) = (key.take(), &mut self.rails[number]) else { continue };
+            granted.is_unproven |= rail.properties().ended_keys == EndedKeys::StopNew;
             match self.calls.timed(number, RailCall::EndKey, || rail.end_key(key)) {
                 Ok(()) if rail.properties().ended_keys == EndedKeys::Reported => {
                     granted.awaited.push((number, key));
@@ -460,13 +583,16 @@ impl Carrier {
                     ended.awaited.push(number);
                 }
                 Ok(()) => {}
-                Err(error) => ended.errors.push(error),
+                Err(error) => {
+                    granted.is_unproven = true;
+                    ended.errors.push(error);
+                }
             }
             if rail.holds_too_much() {
                 ended.too_full.push(number);
             }
         }
-        ended.is_proven = granted.memory.keys() == 0;
+        ended.is_proven = granted.is_proven();
         ended
     }
 
@@ -550,16 +676,31 @@ impl Holdings {
     /// Gives granted memory back to the user, unless the user holds a handle on it. Returns the keys
     /// whose end is not proven, or `None` if it was not given back.
     fn give_back(&mut self, grant: u64, op: Option<OpId>) -> Option<Vec<(usize, KeyId)>> {
-        let GrantedMemory { memory, keys, awaited } = self.grants.remove(&grant)?;
+        let granted = self.grants.remove(&grant)?;
+        if let Some(publication) = granted.publication {
+            // It stays with its publication, also if that is being withdrawn.
+            self.published.entry(publication).or_insert(granted.memory);
+            return Some(granted.awaited);
+        }
+        let GrantedMemory { memory, awaited, .. } = granted;
         match (Arc::try_unwrap(memory), op) {
             (Ok(memory), Some(op)) => drop(self.returned.insert(op, memory)),
             (Ok(_), None) => {}
             (Err(memory), _) => {
-                self.grants.insert(grant, GrantedMemory { memory, keys, awaited });
+                self.grants.insert(grant, GrantedMemory { memory, awaited, ..granted });
                 return None;
             }
         }
         Some(awaited)
+    }
+
+    /// Gives published memory back to the user, who has no handle on it any more. All its grants have
+    /// ended.
+    fn give_back_published(&mut self, publication: u64, op: Option<OpId>) {
+        let memory = self.published.remove(&publication).and_then(Arc::into_inner);
+        if let (Some(memory), Some(op)) = (memory, op) {
+            self.returned.insert(op, memory);
+        }
     }
 
     /// Notes that the end of a key is proven. Returns its grant, and whether no key to the memory is
@@ -568,6 +709,6 @@ impl Holdings {
         let grant = self.awaited.remove(&(rail, key))?;
         let granted = self.grants.get_mut(&grant)?;
         granted.awaited.retain(|awaited| *awaited != (rail, key));
-        Some((grant, granted.memory.keys() == 0))
+        Some((grant, granted.is_proven()))
     }
 }

@@ -1,6 +1,6 @@
 //! The memory of a transfer.
 
-use farreach_memory::{Buffer, Buffers, Lent, Shared};
+use farreach_memory::{Buffer, Buffers, Lent, Memory, Shared};
 use farreach_proto::plan::Extent;
 
 /// This side's memory of a transfer that is in flight.
@@ -19,6 +19,14 @@ impl Held {
         match self {
             Self::Shared(shared) => shared.len() as u64,
             Self::Lent(lent) => lent.len() as u64,
+        }
+    }
+
+    /// Returns the allocation that contains it.
+    pub fn memory(&self) -> &Memory {
+        match self {
+            Self::Shared(shared) => shared.memory(),
+            Self::Lent(lent) => lent.memory(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Buffers for messages.
 
 use farreach_memory::{Buffers, Slice};
-use farreach_proto::machine::HEADER;
+use farreach_proto::machine::MessageHeader;
 
 /// Buffers of one length for messages, adjacent in memory.
 #[derive(Debug, Default)]
@@ -39,12 +39,11 @@ impl MessagePool {
     }
 
     /// Fills a buffer with a message and its header.
-    pub(crate) fn take(&mut self, mark: u64, sequence: u64, bytes: &[u8]) -> Option<Slice> {
+    pub(crate) fn take(&mut self, header: MessageHeader, bytes: &[u8]) -> Option<Slice> {
         let mut buffer = self.free.pop()?;
-        let len = HEADER + bytes.len();
-        buffer[..8].copy_from_slice(&mark.to_le_bytes());
-        buffer[8..HEADER].copy_from_slice(&sequence.to_le_bytes());
-        buffer[HEADER..len].copy_from_slice(bytes);
+        let len = MessageHeader::LEN + bytes.len();
+        buffer[..MessageHeader::LEN].copy_from_slice(&header.encode());
+        buffer[MessageHeader::LEN..len].copy_from_slice(bytes);
         let place = self.place(&buffer)?;
         self.rests[place] = Some(buffer.split_off(len));
         Some(buffer)

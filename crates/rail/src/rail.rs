@@ -112,6 +112,10 @@ pub trait Rail: Send + fmt::Debug {
         false
     }
 
+    /// Hands work requests to the card that the rail has accepted and holds back for a moment, to
+    /// post several together. The caller is about to sleep. Polls do the same sooner or later.
+    fn flush(&mut self) {}
+
     /// Reports events to `sink`, and lets the library make progress: at most some dozens of events
     /// at a time. Returns their number.
     ///

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use farreach_memory::{Backing, Exchange as Pages, ExchangeError, Exposed, FileAccess, KeyGuard};
+use farreach_memory::{Backing, Exchange as Pages, ExchangeError, Exposed, FileAccess, KeyAccess, KeyGuard};
 
 use crate::error::GrantError;
 use crate::map::Access;
@@ -54,6 +54,7 @@ pub(crate) struct OwnGrants {
 #[derive(Debug)]
 struct Own {
     guard: KeyGuard,
+    access: Access,
     is_revoked: bool,
 }
 
@@ -69,15 +70,23 @@ impl OwnGrants {
         access: Access,
         file_access: FileAccess,
     ) -> Result<(Announced, Backing), GrantError> {
+        let needed = match access {
+            Access::ReadOnly => KeyAccess::Read,
+            Access::ReadWrite => KeyAccess::Write,
+        };
+        let guard = memory.guard_key(needed)?;
         let (slot, generation) = match self.free.pop_front() {
             Some(place) => place,
             None if self.used < GENERATIONS => {
                 self.used += 1;
                 ((self.used - 1) as u16, 1)
             }
-            None => return Err(GrantError::TooMany { max: GENERATIONS }),
+            None => {
+                // SAFETY: no key was made for this guard.
+                unsafe { guard.end() };
+                return Err(GrantError::TooMany { max: GENERATIONS });
+            }
         };
-        let guard = memory.guard_key();
         // SAFETY: the descriptor is passed only to the peer of this link, a process of the same
         // user, whose library keeps to the range and the access that it is told (`remote`), and
         // stops when the guard is ended, as this module proves. A hostile process of the same user
@@ -93,7 +102,7 @@ impl OwnGrants {
         };
         let key = Key::new(slot, generation);
         self.segment.store(self.side.generation_at(slot), generation, Ordering::Relaxed);
-        self.live.insert(key.0, Own { guard, is_revoked: false });
+        self.live.insert(key.0, Own { guard, access, is_revoked: false });
         let announced = Announced {
             key: key.0,
             file_len: backing.file_len() as u64,
@@ -158,7 +167,8 @@ impl OwnGrants {
         if !self.live.get(&key)?.is_revoked {
             return None;
         }
-        Some(RevokedGrant { guard: self.live.remove(&key)?.guard })
+        let Own { guard, access, .. } = self.live.remove(&key)?;
+        Some(RevokedGrant { guard, access })
     }
 
     pub(crate) fn keys(&self) -> Vec<u64> {
@@ -172,6 +182,21 @@ impl OwnGrants {
 #[must_use = "dropping it leaks the memory"]
 pub struct RevokedGrant {
     guard: KeyGuard,
+    access: Access,
+}
+
+impl RevokedGrant {
+    /// Ends a grant by which the peer could only read. What it still reads is of no use to it: its
+    /// library reports that the grant was revoked. Returns `self` if the peer could write.
+    pub fn end_reading(self) -> Result<(), Self> {
+        match self.access {
+            // SAFETY: the library of the peer maps and reads the memory, and writes nothing by this
+            // key. The file keeps its pages for a peer that still has it mapped.
+            Access::ReadOnly => unsafe { self.guard.end() },
+            Access::ReadWrite => return Err(self),
+        }
+        Ok(())
+    }
 }
 
 /// An exchange of the pages of granted memory: the proof for a peer that does not answer.
@@ -190,13 +215,16 @@ impl Exchange {
     /// Begins the exchange. `grants` are all grants of one memory that are left. An error returns
     /// them.
     pub fn begin(grants: Vec<RevokedGrant>) -> Result<Self, (ExchangeError, Vec<RevokedGrant>)> {
+        // An error returns the guards in their order.
+        let accesses: Vec<Access> = grants.iter().map(|grant| grant.access).collect();
         let guards = grants.into_iter().map(|grant| grant.guard).collect();
         // SAFETY: only `OwnGrants::make` makes these guards, for keys that lead by the descriptor of
         // `backing` and by nothing else.
         match unsafe { Pages::begin(guards) } {
             Ok(pages) => Ok(Self(pages)),
             Err((error, guards)) => {
-                Err((error, guards.into_iter().map(|guard| RevokedGrant { guard }).collect()))
+                let parts = guards.into_iter().zip(accesses);
+                Err((error, parts.map(|(guard, access)| RevokedGrant { guard, access }).collect()))
             }
         }
     }

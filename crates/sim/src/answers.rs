@@ -142,7 +142,9 @@ impl Answers {
                     cell.put(answer);
                 }
             }
-            Event::Closed(_) => {}
+            // Histories grant memory and open counters to one peer each.
+            Event::Opened(..) | Event::CounterOpened(..) | Event::CounterJoined { .. } | Event::Closed(_) => {
+            }
             Event::Reached(counter, reached) => {
                 if let Some(view) = self.counters.get(&counter) {
                     view.reached.set(reached);
@@ -171,7 +173,11 @@ impl Answers {
                 view.lost.borrow_mut().get_or_insert(reason);
             }
             PeerChange::Forgotten => drop(self.peers.remove(&key)),
-            PeerChange::Named(_) | PeerChange::Offered | PeerChange::Note(_) | PeerChange::Unwatched => {}
+            PeerChange::Named(_)
+            | PeerChange::Offered
+            | PeerChange::Note(_)
+            | PeerChange::LinkLost { .. }
+            | PeerChange::Unwatched => {}
         }
     }
 }

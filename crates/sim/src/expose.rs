@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use farreach_memory::Exposed;
+use farreach_memory::{Exposed, KeyAccess};
 use farreach_proto::inflight::SlotId;
 use farreach_proto::rights::Rights;
 use farreach_rail::{EndedKeys, Key, KeyId, LinkKey, PeerKey};
@@ -57,7 +57,9 @@ impl World {
         };
         let is_from_zero = self.cards[card].kind.addresses_from_zero;
         let address = if is_from_zero { 0 } else { (index + 1) * ADDRESS_STRIDE };
-        let (guard, len) = (Some(memory.guard_key()), memory.len() as u64);
+        let needed = if rights == Rights::READ { KeyAccess::Read } else { KeyAccess::Write };
+        let guard = memory.guard_key(needed).expect("the carrier grants read-only memory for reading only");
+        let (guard, len) = (Some(guard), memory.len() as u64);
         let memory = KeptMemory::Live(Arc::clone(memory));
         let (bound, ends, is_being_proven) = (Vec::new(), Vec::new(), false);
         let entry =

@@ -20,12 +20,20 @@ impl Release for Forgotten {
     }
 }
 
-/// Registers memory with a card. A second call for the same memory does nothing.
+/// Registers memory with a card, and calls `note`. A second call for the same memory does nothing.
 #[expect(unsafe_code, reason = "a provider guarantees the properties of what it attaches")]
-pub(super) fn register(memory: &Memory, domain: DomainId) -> Result<(), AttachError<Infallible>> {
+pub(super) fn register(
+    memory: &Memory,
+    domain: DomainId,
+    note: impl FnOnce(),
+) -> Result<(), AttachError<Infallible>> {
+    let register = || {
+        note();
+        Ok(Registration::new(0, Box::new(Forgotten)))
+    };
     // SAFETY: the domain belongs to one simulated card, which reaches the pages only through
     // buffers that it was handed, and never by a key.
-    unsafe { memory.attach(domain, || Ok(Registration::new(0, Box::new(Forgotten)))) }
+    unsafe { memory.attach(domain, register) }
 }
 
 /// Reads a part of a work request's bytes.

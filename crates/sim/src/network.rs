@@ -98,6 +98,12 @@ impl SimNetwork {
         self.lock().record.notes()
     }
 
+    /// Returns how often cards have registered an allocation. A card that has registered it before does
+    /// not do so again.
+    pub fn registrations(&self) -> u64 {
+        self.lock().registrations
+    }
+
     /// Returns the number of operations and keys of dropped cards without proof that they have
     /// stopped. Their memory is kept.
     pub fn leaked(&self) -> usize {

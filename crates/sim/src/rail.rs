@@ -178,8 +178,9 @@ impl Rail for SimRail {
 
     fn register(&mut self, memory: &Memory) -> Result<(), RailError> {
         let operation = "register memory with a simulated card";
-        self.check(&mut self.network.lock(), operation)?;
-        memory::register(memory, self.domain)
+        let mut world = self.network.lock();
+        self.check(&mut world, operation)?;
+        memory::register(memory, self.domain, || world.registrations += 1)
             .map_err(|reason| RailError::new(operation, reason.to_string(), "use fewer rails"))
     }
 

@@ -43,6 +43,7 @@ pub(super) struct World {
     pub(super) spare: Vec<Vec<u8>>,
     /// The number of things that could not be proven to have stopped, and are kept for good.
     pub(super) leaked: usize,
+    pub(super) registrations: u64,
     /// Whether faults by chance are switched off.
     pub(super) is_calm: bool,
 }
@@ -88,6 +89,7 @@ impl World {
             posted: 0,
             spare: Vec::new(),
             leaked: 0,
+            registrations: 0,
             is_calm: false,
         }
     }

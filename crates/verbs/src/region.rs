@@ -8,7 +8,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use farreach_memory::{
-    AllocateError, AttachError, Exposed, KeyGuard, Memory, MemoryOptions, Registration, Release, Slice,
+    AllocateError, AttachError, Exposed, KeyAccess, KeyGuard, Memory, MemoryOptions, ReadOnlyError,
+    Registration, Release, Slice,
 };
 
 use crate::error::Error;
@@ -83,11 +84,19 @@ impl ProtectionDomain {
     }
 
     fn key(&self, memory: &Exposed, access: AccessFlags) -> Result<Key, Error> {
-        let guard = memory.guard_key();
+        let needed = if access.intersects(CHANGES) { KeyAccess::Write } else { KeyAccess::Read };
+        let refused = |error: ReadOnlyError| Error::Memory {
+            what: format!("expose memory to peers: {error}"),
+            fix: error.fix().to_owned(),
+        };
+        let guard = memory.guard_key(needed).map_err(refused)?;
         let (start, len) = (memory.address().as_ptr().cast(), memory.len());
-        // SAFETY: the guard keeps the pages mapped until the region is deregistered, and no
-        // reference into them exists while the guard does.
-        match unsafe { self.reg_mr_raw(start, len, with_local_write(access)) } {
+        // A window of such a region cannot give what the region has not.
+        let access = if memory.is_read_only() { access } else { with_local_write(access) };
+        // SAFETY: the guard keeps the pages mapped until the region is deregistered. While the guard
+        // exists, no reference into them does, or, if the memory is read-only, the device has no
+        // right to change them, neither for this process nor for peers.
+        match unsafe { self.reg_mr_raw(start, len, access) } {
             Ok(mr) => Ok(Key(Some((mr, guard)))),
             Err(error) => {
                 // SAFETY: registration failed, so the key that the guard was taken for does not
@@ -109,6 +118,10 @@ fn not_attached(error: AttachError<Error>) -> Error {
         },
     }
 }
+
+/// The access by which a device may change memory.
+pub(crate) const CHANGES: AccessFlags =
+    AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_ATOMIC);
 
 /// A device refuses to register memory for remote writes without the right to write locally.
 fn with_local_write(access: AccessFlags) -> AccessFlags {

@@ -22,6 +22,8 @@ pub(super) struct Heard {
     pub(super) marks: Vec<u64>,
     pub(super) counters: Vec<u64>,
     pub(super) links: Vec<u64>,
+    /// Publications and shared counters of the machine.
+    pub(super) openable: Vec<u64>,
 }
 
 /// The numbers of each sort that are remembered.
@@ -90,6 +92,10 @@ pub(super) enum Lie {
     Goodbye,
     Keys { link: Number, grant: Number, address: Number, key: Number, count: u8 },
     Pong,
+    Open { id: Number, is_counter: bool },
+    Opened { id: u8, grant: Number },
+    CounterOpened { id: u8, counter: Number },
+    NotOpened { id: u8, is_counter: bool, reason: u16 },
 }
 
 impl Lie {
@@ -156,6 +162,23 @@ impl Lie {
                 Frame::Keys { link: link(id), keys: vec![bound; usize::from(*keys % 8)] }
             }
             Self::Pong => Frame::Pong { nonce: add },
+            Self::Open { id, is_counter } => match (id.get(&heard.openable, add), *is_counter) {
+                (publication, false) => Frame::Open { publication },
+                (shared, true) => Frame::OpenCounter { shared },
+            },
+            Self::Opened { id, grant: of } => {
+                Frame::Opened { publication: u64::from(*id % 4), grant: grant(of) }
+            }
+            Self::CounterOpened { id, counter: of } => {
+                Frame::CounterOpened { shared: u64::from(*id % 4), counter: counter(of) }
+            }
+            Self::NotOpened { id, is_counter, reason } => {
+                let (id, reason) = (u64::from(*id % 4), "r".repeat(usize::from(*reason % 1000)));
+                match *is_counter {
+                    false => Frame::NotOpened { publication: id, reason },
+                    true => Frame::CounterNotOpened { shared: id, reason },
+                }
+            }
         }
     }
 }

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use farreach_proto::access::Access;
 use farreach_proto::counter::{CounterId, IMMEDIATE_PAGES_MAX, LinkId};
 use farreach_proto::inflight::SlotId;
 use farreach_proto::lost::LostReason;
 use farreach_proto::machine::{
-    AtomicOperation, Budgets, Content, Control, Direction, Event, HEADER, KeysEnded, Machine, NewAtomic,
-    NewTransfer, OpId, Output, PeerChange, PeerKey, RailInfo, RemoteKeys, TransferFault, Tuning,
+    AtomicOperation, Budgets, Content, Control, Direction, Event, KeysEnded, Machine, MessageHeader,
+    NewAtomic, NewTransfer, OpId, Output, PeerChange, PeerKey, RailInfo, RemoteKeys, TransferFault, Tuning,
 };
 use farreach_proto::plan::{Limits, Pages, Plan};
 use farreach_proto::rail::{EndedKeys, LinkKey, Proof, Properties, RailError, Refusal, Scope as RailScope};
@@ -155,6 +156,9 @@ impl World {
             heard: Heard::default(),
             frames: 0,
         };
+        let publication = world.machine.publish(Rights::READ, Access::Anyone);
+        let shared = world.machine.share_counter(Access::Anyone);
+        world.heard.openable.extend([publication, shared]);
         for peer in 0..3 {
             world.connect(initiators >> peer & 1 == 1);
         }
@@ -370,6 +374,14 @@ impl World {
         let key = self.key(peer);
         let Some(op) = self.op(Some(key)) else { return };
         self.machine.flush(op, key, self.now);
+        // Lies of peers answer these, too.
+        for id in 0..4 {
+            let Some(op) = self.op(Some(key)) else { break };
+            match id % 2 == 0 {
+                true => self.machine.open(op, key, id, self.now),
+                false => self.machine.open_shared_counter(op, key, id, self.now),
+            }
+        }
         self.drain(Scope::Peer(key));
     }
 
@@ -448,9 +460,9 @@ impl World {
             self.drain(Scope::All);
             let Some(post) = self.machine.poll_post() else { return };
             let message = match &post.content {
-                Content::Message { sequence, bytes, .. } => {
+                Content::Message { header, bytes } => {
                     assert!(bytes.len() <= MESSAGE_MAX);
-                    Some(*sequence)
+                    Some(header.sequence)
                 }
                 _ => None,
             };
@@ -541,8 +553,8 @@ impl World {
     pub(super) fn message(&mut self, link: u8, mark: &Number, sequence: &Number, len: u8) {
         let Some((link, rail, key)) = self.link(link) else { return };
         let mark = mark.get(&self.heard.marks, 0);
-        let mut bytes = [mark.to_le_bytes(), sequence.get(&[], 0).to_le_bytes()].concat();
-        assert_eq!(bytes.len(), HEADER);
+        let sequence = sequence.get(&[], 0);
+        let mut bytes = MessageHeader { mark, sequence, held: sequence }.encode().to_vec();
         bytes.resize(usize::from(len), 3);
         self.machine.handle_message(rail, Some(link), &bytes);
         self.drain(Scope::Peer(key));
@@ -588,6 +600,9 @@ impl World {
             Control::Connect { end, .. } => of_link(&end.link),
             Control::CloseLink { link, .. } | Control::BindKey { link, .. } => of_link(link),
             Control::Reset { .. } => None,
+            Control::GrantPublished { peer, .. } => Some(*peer),
+            // Nothing withdraws it.
+            Control::GiveBackPublished { .. } => None,
             Control::EndKeys { grant } | Control::ProveKeys { grant } | Control::GiveBack { grant, .. } => {
                 self.grants.get(grant).copied()
             }
@@ -651,20 +666,38 @@ impl World {
                     self.machine.handle_key_proven(rail, grant, true);
                 }
             }
+            Control::GrantPublished { publication, peer, rights } => {
+                let made = match self.fails(3) || self.machine.may_grant(peer).is_err() {
+                    true => Err(error()),
+                    false => {
+                        let by_rail = vec![Some((4096, 1)); self.kinds.len()];
+                        let keys = RemoteKeys { scope: self.scope, by_rail };
+                        let grant = self.machine.grant(peer, 4096, rights, keys, self.now);
+                        assert!(self.grants.insert(grant, peer).is_none(), "an id is given twice");
+                        Ok(grant)
+                    }
+                };
+                self.machine.handle_published(publication, peer, made);
+            }
+            Control::GiveBackPublished { op, .. } => self.machine.handle_published_back(op),
             Control::GiveBack { grant, op } => self.machine.handle_given_back(grant, op, true),
         }
     }
 
     fn subject_of(&self, event: &Event) -> Option<PeerKey> {
         match event {
-            Event::Transfer(op, _) | Event::Atomic(op, _) | Event::Sent(op, _) | Event::Revoked(op, _) => {
-                self.ops.get(&op.0).copied().flatten()
-            }
+            Event::Transfer(op, _)
+            | Event::Atomic(op, _)
+            | Event::Sent(op, _)
+            | Event::Revoked(op, _)
+            | Event::Opened(op, _)
+            | Event::CounterOpened(op, _) => self.ops.get(&op.0).copied().flatten(),
             Event::Closed(_) => None,
             Event::Reached(counter, _) | Event::CounterEnded(counter, _) => {
                 self.counters.get(counter).copied()
             }
             Event::Message(key, _) | Event::Peer(key, _) => Some(*key),
+            Event::CounterJoined { peer, .. } => Some(*peer),
         }
     }
 
@@ -674,6 +707,8 @@ impl World {
             | Event::Atomic(op, _)
             | Event::Sent(op, _)
             | Event::Revoked(op, _)
+            | Event::Opened(op, _)
+            | Event::CounterOpened(op, _)
             | Event::Closed(op) => {
                 assert!(self.ops.remove(&op.0).is_some(), "request {} is answered twice", op.0);
             }
@@ -684,6 +719,9 @@ impl World {
                     peer.is_lost = true;
                     peer.says.clear();
                 }
+            }
+            Event::CounterJoined { peer, counter, .. } => {
+                self.counters.insert(counter, peer);
             }
             Event::Message(_, bytes) => assert!(bytes.len() <= 256),
             _ => {}

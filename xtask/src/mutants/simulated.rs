@@ -203,10 +203,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a message that comes twice is delivered twice",
         file: "crates/proto/src/machine/peer/incoming.rs",
-        guard: "else { return Ok(false) };",
+        guard: "else { return Ok(0) };",
         instead: "else {
             deliver(bytes.to_vec());
-            return Ok(false);
+            return Ok(0);
         };",
         test: SEEDS,
     },
@@ -339,6 +339,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
         guard: "if rail.scope() == of_grant && ends_alone && !link.is_failing() {",
         instead: "if rail.scope() == of_grant && ends_alone && !link.is_failing() && false {",
         test: SEEDS,
+    },
+    // Publications.
+    Mutant {
+        name: "a peer opens again what was withdrawn from it",
+        file: "crates/proto/src/machine/publish.rs",
+        guard: "if peer.is_left || peer.withdrawn.contains(&publication) {",
+        instead: "if peer.is_left {",
+        test: "machine::tests::publish::a_peer_from_which_it_was_withdrawn_gets_it_no_more",
+    },
+    Mutant {
+        name: "a publication comes back before its last grant has ended",
+        file: "crates/proto/src/machine/publications.rs",
+        guard: "if it.withdrawal.is_none() || !it.grants.is_empty() {",
+        instead: "if it.withdrawal.is_none() {",
+        test: "machine::publications::tests::it_is_withdrawn_when_its_last_grant_has_ended",
     },
     // Rails of two scopes.
     Mutant {

@@ -91,7 +91,7 @@ fn reports_name_the_rail_and_its_library() {
 fn messages_that_are_too_long_are_told() {
     let server = server(&RAIL);
     let long = run(&server, "ping", &["--op", "send", "-s", "64K", "-d", "shm"]);
-    assert_failed(long, 3, &["messages of 64 KiB are not possible over shm", "at most 14320 bytes", "--op"]);
+    assert_failed(long, 3, &["messages of 64 KiB are not possible over shm", "at most 14312 bytes", "--op"]);
     let bench = |sizes: &str| {
         let words = ["--op", "send", "-s", sizes, "-D", "0.02", "-r", "1", "--warm-up", "0.01", "--json"];
         run(&server, "bench", &[&words[..], &RAIL].concat())

@@ -227,6 +227,11 @@ impl Connection {
         self.is_in_handshake() && !self.record_layer.is_plain()
     }
 
+    /// Returns the DNS names of the peer's certificate; none without TLS.
+    pub(super) fn certificate_names(&self) -> Vec<String> {
+        self.record_layer.certificate_names()
+    }
+
     /// Returns the bytes that the connection holds, including its buffers.
     pub(super) fn memory(&self) -> usize {
         size_of::<Self>() + self.outgoing.capacity() + self.fed + self.record_layer.memory()

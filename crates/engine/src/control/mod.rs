@@ -347,6 +347,11 @@ impl Control {
         self.lingering.unfinished()
     }
 
+    /// Returns the DNS names of the certificate that the peer of a connection has shown.
+    pub(crate) fn certificate_names(&self, id: ConnectionId) -> Vec<String> {
+        self.connections.get(&id).map_or_else(Vec::new, Connection::certificate_names)
+    }
+
     /// Returns the bytes that a connection holds.
     pub(crate) fn memory(&self, id: ConnectionId) -> Option<usize> {
         Some(self.connections.get(&id)?.memory())

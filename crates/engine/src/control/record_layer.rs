@@ -20,6 +20,15 @@ impl RecordLayer {
         matches!(self, Self::Plain)
     }
 
+    /// Returns the DNS names of the peer's certificate; none without TLS.
+    pub(super) fn certificate_names(&self) -> Vec<String> {
+        match self {
+            Self::Plain => Vec::new(),
+            #[cfg(feature = "tls")]
+            Self::Tls(session) => session.certificate_names(),
+        }
+    }
+
     /// Appends a frame to the output buffer.
     #[inline]
     pub(super) fn write(&mut self, frame: &Frame, outgoing: &mut Vec<u8>) -> Result<(), WireError> {

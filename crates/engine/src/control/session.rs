@@ -42,6 +42,20 @@ impl Session {
         session
     }
 
+    /// Returns the DNS names of the peer's certificate, which was verified; none before the end of the
+    /// handshake, and none of a peer with a shared secret.
+    pub(super) fn certificate_names(&self) -> Vec<String> {
+        if self.connection.is_handshaking() {
+            return Vec::new();
+        }
+        let certificate = self.connection.peer_certificates().and_then(<[_]>::first);
+        let names = certificate.and_then(|certificate| {
+            let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
+            Some(certificate.valid_dns_names().map(str::to_owned).collect())
+        });
+        names.unwrap_or_default()
+    }
+
     /// Writes plaintext, and appends the records that can be sent now. Before the handshake is
     /// done, rustls keeps the plaintext.
     pub(super) fn write(&mut self, bytes: &[u8], outgoing: &mut Vec<u8>) {

@@ -1,15 +1,19 @@
-//! Notification of a thread or a task that its wait may be over.
+//! Notification of a thread or a task that its wait may be over, and of a thread that waits for several
+//! results: it sleeps once, and learns which of them have changed without a look at the others.
 
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::sync::Parker;
+use super::Awaited;
+use super::sync::{AtomicBool, Mutex, Ordering, Parker, lock};
 
 /// A waiting thread or task.
 #[derive(Debug, Clone)]
 pub(crate) enum Listener {
     Thread(Arc<Parker>),
     Task(Waker),
+    /// A wait for several results, one of which has this number.
+    Member(Arc<Group>, usize),
 }
 
 impl Listener {
@@ -18,6 +22,9 @@ impl Listener {
         match (self, other) {
             (Self::Thread(parker), Self::Thread(other)) => Arc::ptr_eq(parker, other),
             (Self::Task(waker), Self::Task(other)) => waker.will_wake(other),
+            (Self::Member(group, member), Self::Member(other, of_other)) => {
+                Arc::ptr_eq(group, other) && member == of_other
+            }
             _ => false,
         }
     }
@@ -28,7 +35,66 @@ impl Listener {
         match self {
             Self::Thread(parker) => parker.unpark(),
             Self::Task(waker) => wakers.push(waker),
+            Self::Member(group, member) => group.tell(member, wakers),
         }
+    }
+}
+
+/// What its members have told. Each [`Listener::Member`] names it.
+#[derive(Debug)]
+pub(crate) struct Group {
+    /// Whether a member has told something, so that a leader that checks after each step takes no lock.
+    has_told: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The members that have told something, each at most once for each time that it was registered.
+    told: Vec<usize>,
+    listener: Option<Listener>,
+}
+
+impl Group {
+    pub(crate) fn new() -> Self {
+        let state = State { told: Vec::new(), listener: None };
+        Self { has_told: AtomicBool::new(false), state: Mutex::new(state) }
+    }
+
+    /// Notes that the wait for a member may be over. See [`Listener::tell`].
+    pub(super) fn tell(&self, member: usize, wakers: &mut Vec<Waker>) {
+        let mut state = lock(&self.state);
+        state.told.push(member);
+        self.has_told.store(true, Ordering::Release);
+        let listener = state.listener.take();
+        drop(state);
+        if let Some(listener) = listener {
+            listener.tell(wakers);
+        }
+    }
+
+    /// Moves the members that have told something to `told`, which is empty.
+    pub(crate) fn take(&self, told: &mut Vec<usize>) {
+        let mut state = lock(&self.state);
+        std::mem::swap(&mut state.told, told);
+        self.has_told.store(false, Ordering::Release);
+    }
+}
+
+impl Awaited for Group {
+    fn is_ready(&self) -> bool {
+        self.has_told.load(Ordering::Acquire)
+    }
+
+    fn listen(&self, listener: &Listener) {
+        let mut state = lock(&self.state);
+        let before = match &state.listener {
+            Some(known) if known.is_same(listener) => None,
+            _ => state.listener.replace(listener.clone()),
+        };
+        // Dropping a waker may run any code, so no lock is held.
+        drop(state);
+        drop(before);
     }
 }
 
@@ -41,5 +107,37 @@ pub(crate) fn wake_all(wakers: Vec<Waker>) {
         } else {
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| waker.wake()));
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::progress::oneshot;
+
+    #[test]
+    fn it_names_the_members_that_have_told_something() {
+        let group = Arc::new(Group::new());
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..4).map(|_| oneshot::channel::<()>()).unzip();
+        for (index, receiver) in receivers.iter().enumerate() {
+            receiver.listen(&Listener::Member(Arc::clone(&group), index));
+        }
+        let parker = Arc::new(Parker::default());
+        group.listen(&Listener::Thread(Arc::clone(&parker)));
+        assert!(!group.is_ready());
+        let mut wakers = Vec::new();
+        let mut senders = senders.into_iter().enumerate();
+        for wanted in [1, 3] {
+            let (_, sender) = senders.find(|(index, _)| *index == wanted).unwrap();
+            sender.send((), &mut wakers);
+        }
+        assert!(wakers.is_empty() && group.is_ready() && parker.park(Some(std::time::Instant::now())));
+        let mut told = Vec::new();
+        group.take(&mut told);
+        // The others were closed, because the search has dropped them.
+        assert_eq!(told, [0, 1, 2, 3]);
+        assert!(!group.is_ready());
     }
 }

@@ -20,7 +20,7 @@
 //! | `leader` | the box that the leading thread owns: the machine and its commands |
 //! | `lead` | the work of a leader: apply commands, step, sleep |
 //! | `backoff` | spin, yield or sleep after a step |
-//! | `listener` | notifies a thread or a task that its wait may be over |
+//! | `listener` | notifies a thread or a task that its wait may be over, or one of several results |
 //! | `oneshot` | a channel for one result |
 //! | `sync` | synchronisation primitives: real ones, or those of loom |
 //! | `model` | loom models: `cargo xtask model` |
@@ -44,7 +44,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 pub use backoff::Progress;
-pub(crate) use listener::{Listener, wake_all};
+pub(crate) use listener::{Group, Listener, wake_all};
 pub(crate) use sync::FAR_AWAY;
 
 use followers::{Followers, Handover, SubmitAction, WaitAction, WorkerAction};

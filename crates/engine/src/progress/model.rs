@@ -16,7 +16,7 @@ use loom::thread;
 
 use super::oneshot::Closed;
 use super::sync::{FAR_AWAY, Parker};
-use super::{Awaited, Drive, LeaderFollowers, LeaderPanicked, Listener, Progress, Wakeup, oneshot};
+use super::{Awaited, Drive, Group, LeaderFollowers, LeaderPanicked, Listener, Progress, Wakeup, oneshot};
 use crate::control::WakeupState;
 
 /// The event sources of the machine's sleep: the wakeup, and answers of a peer.
@@ -280,6 +280,34 @@ fn a_waiter_that_gives_up_lets_another_lead() {
     });
 }
 
+/// One thread waits for one of two results, while another one leads or wants to. Its result comes before
+/// or after it has registered for it.
+#[test]
+fn a_wait_for_several_ends_with_one_of_them() {
+    check(3, || {
+        let engine = Engine::new();
+        let other = spawn(&engine, |engine| {
+            let oneshot = engine.submit(Command::AskPeer);
+            engine.wait(&oneshot)
+        });
+        let (never, first) = oneshot::channel::<()>();
+        let second = engine.submit(Command::Answer);
+        let group = Arc::new(Group::new());
+        first.listen(&Listener::Member(Arc::clone(&group), 0));
+        second.listen(&Listener::Member(Arc::clone(&group), 1));
+        if !second.is_ready() {
+            assert_eq!(engine.progress.wait(&*group, Instant::now() + FAR_AWAY), Ok(true));
+            let mut told = Vec::new();
+            group.take(&mut told);
+            assert_eq!(told, [1]);
+        }
+        assert!(second.is_ready());
+        engine.outside.answer();
+        assert_eq!(other.join().unwrap(), Ok(true));
+        drop(never);
+    });
+}
+
 /// The worker leads for a future, also if the last waiter steps down at that moment.
 #[test]
 fn the_worker_leads_for_a_future() {
@@ -387,6 +415,31 @@ fn a_panic_ends_a_wait_that_nothing_else_ends() {
         let panicked = catch_unwind(AssertUnwindSafe(|| engine.progress.submit(Command::Panic)));
         waiter.join().unwrap();
         drop((panicked, never));
+    });
+}
+
+/// Two values are sent while a thread registers for either, and while it takes note of the first one.
+#[test]
+fn no_answer_of_several_is_missed() {
+    check(4, || {
+        let channels = [oneshot::channel(), oneshot::channel()];
+        let [(one, first), (two, second)] = channels;
+        let keepers = [one, two].map(|sender| thread::spawn(move || sender.send((), &mut Vec::new())));
+        let group = Arc::new(Group::new());
+        let parker = Arc::new(Parker::default());
+        let mut told = Vec::new();
+        for (index, receiver) in [&first, &second].into_iter().enumerate() {
+            receiver.listen(&Listener::Member(Arc::clone(&group), index));
+        }
+        while !(first.is_ready() && second.is_ready()) {
+            group.listen(&Listener::Thread(Arc::clone(&parker)));
+            if !group.is_ready() {
+                parker.park(None);
+            }
+            group.take(&mut told);
+            told.clear();
+        }
+        keepers.map(|keeper| keeper.join().unwrap());
     });
 }
 

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use farreach_fabric::{Info, TrafficClass};
-use farreach_proto::machine::HEADER;
+use farreach_proto::machine::MessageHeader;
 use farreach_rail::{Rail, RailError};
 
 use super::fabric::{self, FabricRail, FabricSettings, IsolatedRail};
@@ -97,7 +97,7 @@ struct Chooser {
 
 impl Chooser {
     fn new(settings: &Settings) -> Self {
-        let message_max = settings.message_max + HEADER;
+        let message_max = settings.message_max + MessageHeader::LEN;
         let class = settings.traffic_class;
         Self {
             verbs: VerbsSettings {

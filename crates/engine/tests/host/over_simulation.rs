@@ -1,6 +1,6 @@
 //! The suite over simulated cards, in real time, with each kind of card.
 
-use farreach::{Budgets, Engine, ErrorKind, PageMap, Rights, Settings};
+use farreach::{Budgets, Engine, ErrorKind, Memory, PageMap, Rights, Settings};
 use farreach_rail::Rail;
 use farreach_sim::{SimCard, SimNetwork, SimRail, SimSettings};
 
@@ -55,6 +55,29 @@ mod over_tls {
         crate::over_simulation::here;
         tcp = crate::over_simulation::over_tls::TLS;
     }
+}
+
+/// A card has the registration as long as the memory: of a slice that is used again and again, once; of
+/// vectors, each time.
+#[test]
+fn memory_is_registered_once_with_each_card_however_often_it_is_used() {
+    let pair = Pair::new(&RC);
+    let registered = || NETWORK.with(SimNetwork::registrations);
+    let (_granted, remote) = pair.granted(64 << 10, Rights::READ | Rights::WRITE);
+    let before = registered();
+    let mut slice = Memory::from_vec(vec![7; 64 << 10]);
+    for _ in 0..500 {
+        slice = pair.a_to_b.write(slice, &remote).wait(SOON).unwrap().buffer;
+        slice = pair.a_to_b.read(&remote, slice).wait(SOON).unwrap().buffer;
+    }
+    assert_eq!(registered() - before, 2, "each engine has two cards");
+    let mut vec = slice.into_vec().unwrap();
+    for _ in 0..3 {
+        let start = vec.as_ptr();
+        vec = pair.a_to_b.write(vec, &remote).wait(SOON).unwrap().buffer;
+        assert_eq!(vec.as_ptr(), start);
+    }
+    assert_eq!(registered() - before, 2 + 3 * 2, "at the same address, but other memory");
 }
 
 /// A peer announces how many grants and counters it accepts.

@@ -186,6 +186,34 @@ fn a_key_that_was_bound_to_no_link_ends_at_once() {
     here.rail.prove_key(key).unwrap();
 }
 
+/// A peer that could only read changes nothing, whatever it still does. So it needs no exchange, which
+/// other keys to the memory would prevent.
+#[test]
+fn keys_for_reading_end_without_an_exchange() {
+    let mut here = Side::new();
+    let mut readers = [Side::new(), Side::new()];
+    let mut bytes = Memory::allocate(4096).unwrap();
+    bytes.fill(7);
+    let shared = bytes.share();
+    let memory = Arc::new(Exposed::from(shared.clone()));
+    let keys = readers.each_mut().map(|there| {
+        let key = here.rail.make_key(PeerKey(0), &memory, Rights::READ).unwrap().id;
+        let (link, _) = connect(&mut here, there);
+        bind(&mut here, there, link, key);
+        key
+    });
+    drop(memory);
+    for key in keys {
+        here.rail.end_key(key).unwrap();
+        here.poll();
+        assert!(!here.ended.contains(&key), "its peer has not confirmed");
+        here.rail.prove_key(key).unwrap();
+        here.poll();
+        assert!(here.ended.contains(&key));
+    }
+    shared.try_unshare().expect("no key is left");
+}
+
 /// A proof that is stopped leaves the pages as they are. What is not proven stays exposed.
 #[test]
 fn a_proof_that_is_stopped_proves_nothing() {

@@ -6,7 +6,9 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farreach::{ControlStream, Engine, Error, ErrorKind, Peer, Settings, Tls, TlsParts, rustls};
+use farreach::{
+    Access, ControlStream, Engine, Error, ErrorKind, Peer, Rights, Settings, Tls, TlsParts, rustls,
+};
 use farreach_sim::{SimCard, SimNetwork, SimRail, SimSettings};
 use farreach_testkit::Authority;
 
@@ -71,6 +73,64 @@ fn a_quiet_peer_stays() {
     thread::sleep(Duration::from_secs(3));
     exchange(&a_to_b, &b_to_a);
     exchange(&b_to_a, &a_to_b);
+}
+
+#[test]
+fn only_peers_with_a_permitted_name_open_what_is_published() {
+    let (network, authority) = (network(), Authority::new("the house"));
+    let settings = |name: &str| named(name).tls(tls(&authority, &["127.0.0.1", name]));
+    let store = engine(&network, settings("store.example"));
+    let address = store.listen("127.0.0.1:0").unwrap();
+    let memory = store.allocate(4096).wait(SOON).unwrap();
+    let access = Access::only(["reader-1.example"]);
+    let published = store.publish_exposed(memory, Rights::READ, access).wait(SOON).unwrap();
+    let readers = ["reader-1.example", "reader-2.example"].map(|name| {
+        let reader = engine(&network, settings(name));
+        let to_store = reader.connect(address).unwrap().wait(SOON).unwrap();
+        (to_store, store.accept().wait(SOON).unwrap(), reader)
+    });
+    readers[0].0.open(published.token()).wait(SOON).unwrap();
+    let error = readers[1].0.open(published.token()).wait(SOON).unwrap_err();
+    says(&error, "does not permit this peer", "check the token");
+    published.admit("reader-2.example").wait(SOON).unwrap();
+    readers[1].0.open(published.token()).wait(SOON).unwrap();
+}
+
+#[test]
+fn only_peers_with_a_permitted_name_open_a_shared_counter() {
+    let (network, authority) = (network(), Authority::new("the house"));
+    let settings = |name: &str| named(name).tls(tls(&authority, &["127.0.0.1", name]));
+    let store = engine(&network, settings("store.example"));
+    let address = store.listen("127.0.0.1:0").unwrap();
+    let arrived = store.open_counter(Access::only(["writer-1.example"])).wait(SOON).unwrap();
+    let writers = ["writer-1.example", "writer-2.example"].map(|name| {
+        let writer = engine(&network, settings(name));
+        let to_store = writer.connect(address).unwrap().wait(SOON).unwrap();
+        (to_store, store.accept().wait(SOON).unwrap(), writer)
+    });
+    writers[0].0.open_shared_counter(arrived.token()).wait(SOON).unwrap();
+    let error = writers[1].0.open_shared_counter(arrived.token()).wait(SOON).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotGranted);
+    says(&error, "does not permit this peer", "check the token");
+    arrived.admit("writer-2.example").wait(SOON).unwrap();
+    writers[1].0.open_shared_counter(arrived.token()).wait(SOON).unwrap();
+    arrived.opened_by(2).wait(SOON).unwrap();
+    let plain = engine(&network, named("plain"));
+    let refused = plain.open_counter(Access::only(["a"])).wait(SOON).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Tls, "{refused}");
+    let anyone = plain.open_counter(Access::Anyone).wait(SOON).unwrap();
+    assert_eq!(anyone.admit("a").wait(SOON).unwrap_err().kind(), ErrorKind::Argument);
+}
+
+#[test]
+fn names_need_certificates() {
+    let plain = engine(&network(), named("plain"));
+    let memory = plain.allocate(4096).wait(SOON).unwrap();
+    let refused = plain.publish_exposed(memory, Rights::READ, Access::only(["a"])).wait(SOON).unwrap_err();
+    assert_eq!(refused.error.kind(), ErrorKind::Tls, "{refused}");
+    let memory = refused.memory.expect("it comes back").try_into_slice().expect("nobody has a key");
+    let anyone = plain.publish_exposed(memory, Rights::READ, Access::Anyone).wait(SOON).unwrap();
+    assert_eq!(anyone.admit("a").wait(SOON).unwrap_err().kind(), ErrorKind::Argument);
 }
 
 #[test]

@@ -256,3 +256,174 @@ fn a_quiet_link_ends_a_sleep() {
     assert_eq!(three.immediate(), (three.links[1], 3));
     assert_eq!(first_byte(&memory), 0x77);
 }
+
+/// Writes of which each has its own bytes and its own page at the target.
+struct Writes {
+    three: Three,
+    memory: Arc<Exposed>,
+    /// By write; `None` while it is in flight.
+    outcomes: Vec<Option<bool>>,
+}
+
+impl Writes {
+    /// More than a group, and more than the connection needs to be busy.
+    const COUNT: usize = 72;
+    const PAGE: usize = 4096;
+
+    /// Posts all writes, over a connection that exists. The target is not polled.
+    fn posted() -> Self {
+        Self::posted_with_wrong_key(None)
+    }
+
+    /// As [`posted`](Self::posted), where the target refuses one of the writes.
+    fn posted_with_wrong_key(wrong: Option<usize>) -> Self {
+        let mut three = Three::new();
+        let (_first, key) = three.grant(0);
+        assert!(three.write(0, key, None));
+        let memory = Arc::new(Memory::allocate(Self::COUNT * Self::PAGE).unwrap().expose());
+        let key = three.target.make_key(PeerKey(0), &memory, Rights::all()).unwrap();
+        let mut writes = Self { three, memory, outcomes: vec![None; Self::COUNT] };
+        for number in 0..Self::COUNT {
+            let mut source = Memory::allocate(Self::PAGE).unwrap();
+            source.fill(number as u8 + 1);
+            let (address, len) = (key.address + (number * Self::PAGE) as u64, Self::PAGE as u64);
+            let is_wrong = wrong == Some(number);
+            let target = RemoteSegment { address, key: key.key ^ u64::from(is_wrong) << 20, len };
+            let (sender, link) = &mut writes.three.peers[0];
+            let request = WorkRequest::Write { target, immediate: None };
+            sender.post(*link, number as u64, request, source.into()).expect("there is room");
+        }
+        writes
+    }
+
+    fn poll_sender(&mut self) {
+        let Self { three, outcomes, .. } = self;
+        let (sender, _) = &mut three.peers[0];
+        let polled = sender.poll(&mut |event| match event {
+            Event::Completed { tag, buffers, outcome } => {
+                assert!(buffers.as_slice()[0].len() == Self::PAGE, "its buffer comes back");
+                let before = outcomes[tag as usize].replace(outcome.is_ok());
+                assert_eq!(before, None, "write {tag} is reported once");
+            }
+            Event::LinkDown { .. } => {}
+            other => panic!("{other:?}"),
+        });
+        polled.unwrap();
+    }
+
+    fn poll_target(&mut self) {
+        let _ = self.three.target.poll(&mut |event| panic!("{event:?}"));
+    }
+
+    fn count(&self, outcome: Option<bool>) -> usize {
+        self.outcomes.iter().filter(|it| **it == outcome).count()
+    }
+
+    /// Ends the sender's link, after which nothing is in flight.
+    fn end(&mut self) {
+        let (sender, link) = &mut self.three.peers[0];
+        sender.close_link(*link);
+        (0..10).for_each(|_| self.poll_sender());
+        assert_eq!((self.count(None), self.three.peers[0].0.in_flight()), (0, 0));
+    }
+
+    /// Checks that all writes which were reported as completed have landed.
+    fn check(&self) {
+        let mut page = vec![0; Self::PAGE];
+        for number in (0..Self::COUNT).filter(|number| self.outcomes[*number] == Some(true)) {
+            self.memory.read_at(number * Self::PAGE, &mut page);
+            assert!(page.iter().all(|byte| *byte == number as u8 + 1), "write {number} has landed");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs libfabric: cargo xtask test runs it"]
+fn writes_that_share_a_request_for_delivery_complete_once_each() {
+    let mut writes = Writes::posted();
+    wait_for("completions", || {
+        writes.poll_sender();
+        writes.poll_target();
+        (writes.count(None) == 0).then_some(())
+    });
+    assert_eq!(writes.count(Some(true)), Writes::COUNT);
+    writes.check();
+    writes.end();
+}
+
+/// The bytes have left, and the target does not take them.
+#[test]
+#[ignore = "needs libfabric: cargo xtask test runs it"]
+fn a_write_is_not_completed_before_it_has_landed() {
+    let mut writes = Writes::posted();
+    for _ in 0..200 {
+        writes.poll_sender();
+        thread::sleep(Duration::from_micros(100));
+    }
+    assert_eq!(writes.count(None), Writes::COUNT, "nobody has taken them");
+    assert_eq!(writes.three.peers[0].0.in_flight(), Writes::COUNT);
+    writes.end();
+    assert_eq!(writes.count(Some(false)), Writes::COUNT);
+}
+
+/// The target ends the link after it has taken some of the writes.
+#[test]
+#[ignore = "needs libfabric: cargo xtask test runs it"]
+fn a_link_that_ends_completes_no_write_that_has_not_landed() {
+    let mut has_failed = false;
+    for polls in (0..40).step_by(2) {
+        let mut writes = Writes::posted();
+        for _ in 0..polls {
+            writes.poll_sender();
+            writes.poll_target();
+        }
+        let link = writes.three.links[0];
+        writes.three.target.close_link(link);
+        for _ in 0..20 {
+            writes.poll_sender();
+            thread::sleep(Duration::from_micros(100));
+        }
+        writes.end();
+        writes.check();
+        has_failed |= writes.count(Some(false)) > 0;
+    }
+    assert!(has_failed, "a link has ended before all writes had landed");
+}
+
+/// The target ends the connection when it refuses a write, and the error is that of a later one.
+#[test]
+#[ignore = "needs libfabric: cargo xtask test runs it"]
+fn a_refused_write_proves_nothing_of_its_group() {
+    for wrong in [0, 2, 9, 17, 40, Writes::COUNT - 1] {
+        let mut writes = Writes::posted_with_wrong_key(Some(wrong));
+        wait_for("error", || {
+            writes.poll_sender();
+            writes.poll_target();
+            (writes.count(Some(false)) > 0).then_some(())
+        });
+        writes.end();
+        writes.check();
+        assert_eq!(writes.outcomes[wrong], Some(false));
+        assert!(writes.outcomes[wrong..].iter().all(|outcome| *outcome == Some(false)));
+    }
+}
+
+/// A message arrives after the writes that were posted before it, also if they wait for their group.
+#[test]
+#[ignore = "needs libfabric: cargo xtask test runs it"]
+fn a_message_does_not_overtake_writes() {
+    let mut writes = Writes::posted();
+    let (sender, link) = &mut writes.three.peers[0];
+    let mut message = Memory::allocate(8).unwrap();
+    message.fill(5);
+    sender.post(*link, 0, WorkRequest::Send, message.into()).expect("there is room");
+    let mut arrived = false;
+    wait_for("message", || {
+        let (sender, _) = &mut writes.three.peers[0];
+        sender.poll(&mut |_| {}).unwrap();
+        writes.three.target.poll(&mut |event| arrived |= matches!(event, Event::Message { .. })).unwrap();
+        arrived.then_some(())
+    });
+    writes.outcomes.fill(Some(true));
+    writes.check();
+}

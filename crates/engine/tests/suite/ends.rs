@@ -38,6 +38,27 @@ pub(crate) fn the_last_message_arrives(provider: &RailUnderTest) {
     }
 }
 
+/// A confirmation may wait for the answer to its message. An engine that ends gives none.
+pub(crate) fn what_an_engine_that_ends_has_received_is_confirmed(provider: &RailUnderTest) {
+    let a = provider.engine("a");
+    for round in 0..5 {
+        let b = provider.engine("b");
+        let (a_to_b, b_to_a) = join(&a, &b);
+        // Each message is answered, so that the next one is expected to be.
+        for _ in 0..8 {
+            for (from, to) in [(&a_to_b, &b_to_a), (&b_to_a, &a_to_b)] {
+                drop(from.send("again"));
+                to.recv().wait(SOON).unwrap();
+            }
+        }
+        let mut last = a_to_b.send("the last one");
+        b_to_a.recv().wait(SOON).unwrap();
+        drop((b_to_a, b));
+        let sent = last.wait(SOON);
+        assert!(sent.is_ok(), "round {round}: {sent:?}");
+    }
+}
+
 /// Keeps the thread that drives an engine.
 struct Late;
 

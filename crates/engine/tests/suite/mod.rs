@@ -2,14 +2,19 @@
 
 pub(crate) mod atomics;
 pub(crate) mod cancelled;
+pub(crate) mod contiguous;
 pub(crate) mod counters;
 pub(crate) mod ends;
 pub(crate) mod grants;
+pub(crate) mod many;
 pub(crate) mod messages;
 pub(crate) mod pages;
 mod pair;
 pub(crate) mod peers;
+pub(crate) mod publications;
+pub(crate) mod shared_counters;
 pub(crate) mod streams;
+pub(crate) mod waits;
 
 #[allow(unused_imports, reason = "not every program has tests of its own beside the suite")]
 pub(crate) use pair::{Pair, RailUnderTest, SOON, fill, grant, join, settings};
@@ -36,6 +41,12 @@ macro_rules! suite {
             pages: a_transfer_that_nobody_waits_for_arrives;
             pages: many_transfers_at_once_through_a_small_queue;
             pages: an_explanation_adds_up;
+            contiguous: ranges_of_any_length_arrive_and_are_counted_once;
+            contiguous: memory_comes_back_in_the_form_in_which_it_was_given;
+            contiguous: a_refused_range_gives_its_memory_back;
+            contiguous: a_vector_in_flight_is_freed_after_its_transfer;
+            contiguous: a_vector_is_granted_where_a_rail_can;
+            contiguous: parts_of_remote_memory_are_bounded;
             counters: a_wait_ends_at_its_deadline;
             counters: a_wait_ends_when_the_peer_is_gone;
             counters: a_wait_ends_when_the_transfer_is_given_up;
@@ -45,6 +56,12 @@ macro_rules! suite {
             grants: rights_are_kept;
             grants: a_grant_of_a_lost_peer_comes_back;
             grants: what_came_back_is_granted_again;
+            publications: many_peers_open_what_was_published_once;
+            publications: a_publication_is_revoked_for_one_peer_alone;
+            publications: published_memory_comes_back_from_all_peers;
+            publications: published_memory_outlives_a_peer;
+            publications: a_publication_that_is_dropped_ends;
+            publications: shared_memory_is_published_for_reading;
             atomics: atomics_add_and_swap_where_a_rail_can;
             peers: eight_peers_at_once;
             peers: futures_need_no_thread_that_waits;
@@ -53,6 +70,7 @@ macro_rules! suite {
             peers: nobody_listens_and_a_stranger_are_told_of;
             peers: an_engine_that_ends_ends_all_waits;
             ends: the_last_message_arrives;
+            ends: what_an_engine_that_ends_has_received_is_confirmed;
             ends: the_last_pages_are_counted;
             ends: whoever_closes_waits_until_its_messages_are_held;
             ends: an_engine_that_is_closed_leaves_all_its_peers;
@@ -66,6 +84,25 @@ macro_rules! suite {
             cancelled: thousands_of_transfers_leave_no_memory;
             cancelled: an_engine_may_be_dropped_in_a_waker;
             cancelled: a_token_of_a_counter_that_is_closed_raises_no_other;
+            many: peers_are_listed_while_they_are_connected_and_held;
+            many: events_tell_of_connections_and_losses;
+            many: a_message_of_any_peer_is_received_once;
+            many: a_peer_that_floods_does_not_starve_another;
+            many: a_wait_for_one_peer_goes_before_a_wait_for_any;
+            many: a_wait_for_any_that_is_dropped_loses_no_message;
+            many: messages_of_a_lost_peer_are_received;
+            many: messages_from_before_the_first_wait_are_received;
+            many: waits_for_any_peer_end_with_the_engine;
+            many: a_waker_may_wait_for_any_peer;
+            waits: the_first_of_several_results_is_found;
+            waits: all_of_several_results_are_waited_for;
+            waits: a_wait_for_several_ends_when_a_peer_is_lost;
+            waits: changes_without_a_result_extend_no_wait;
+            waits: threads_wait_for_several_results_at_once;
+            shared_counters: pages_of_several_peers_are_added_up;
+            shared_counters: each_of_several_peers_is_waited_for;
+            shared_counters: waits_for_several_peers_end_when_one_is_lost;
+            shared_counters: a_request_to_open_a_counter_ends_with_its_peer;
             streams: a_connection_that_was_made_elsewhere_becomes_a_peer;
             streams: what_becomes_of_a_stream_is_told_to_its_own_side;
         })*

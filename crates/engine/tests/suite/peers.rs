@@ -5,6 +5,7 @@ use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -40,24 +41,33 @@ pub(crate) fn eight_peers_at_once(provider: &RailUnderTest) {
     }
 }
 
-struct Unpark(thread::Thread);
+struct Unpark {
+    thread: thread::Thread,
+    is_woken: AtomicBool,
+}
 
 impl Wake for Unpark {
     fn wake(self: Arc<Self>) {
-        self.0.unpark();
+        self.is_woken.store(true, Ordering::SeqCst);
+        self.thread.unpark();
     }
 }
 
-/// Runs a future to its end. This thread never leads; the engine's worker does.
+/// Runs a future to its end. This thread never leads; the engine's worker does. The future is polled
+/// only if it was woken, as by any executor.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let unpark = Arc::new(Unpark { thread: thread::current(), is_woken: AtomicBool::new(false) });
+    let waker = Waker::from(Arc::clone(&unpark));
     let (mut future, deadline) = (pin!(future), Instant::now() + SOON);
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return output;
         }
-        assert!(Instant::now() < deadline, "the future was not woken");
-        thread::park_timeout(Duration::from_secs(1));
+        while !unpark.is_woken.swap(false, Ordering::SeqCst) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(left > Duration::ZERO, "the future was not woken");
+            thread::park_timeout(left);
+        }
     }
 }
 

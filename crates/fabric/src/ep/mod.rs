@@ -140,6 +140,11 @@ impl Endpoint {
         self.open().transmit.in_flight()
     }
 
+    /// Returns the maximum number of transmitted operations in flight.
+    pub fn transmit_depth(&self) -> usize {
+        self.open().transmit.depth()
+    }
+
     /// Returns the number of posted receives.
     pub fn receives_in_flight(&self) -> usize {
         self.open().receive.in_flight()

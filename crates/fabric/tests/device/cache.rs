@@ -1,6 +1,7 @@
 //! A provider that takes registrations from a cache, as libfabric's verbs provider does by default.
 
 use farreach_fabric::{Error, Fabric, Hints, Info, RemoteAccess};
+use farreach_memory::Memory;
 use farreach_testkit::{Device, in_own_process};
 
 #[test]
@@ -17,5 +18,9 @@ fn nothing_is_exposed_from_a_cache_of_registrations() {
         assert!(matches!(error, Error::RegistrationCache { .. }), "{error}");
         assert!(error.fix().contains("FI_MR_CACHE_MAX_COUNT=0"), "{}", error.fix());
         assert_eq!(slice.len(), 4096, "it is handed back");
+        // The cache would find it at its address, whatever is there.
+        let vec = Memory::from_vec(vec![0; 4096]);
+        let error = domain.register(vec.memory()).unwrap_err();
+        assert!(matches!(error, Error::RegistrationCache { .. }), "{error}");
     });
 }

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use farreach_fabric::{Error, Event, Refusal, RemoteRegion, TransmitRequest};
-use farreach_memory::{Exposed, Slice};
+use farreach_fabric::{Error, Event, Refusal, RemoteAccess, RemoteRegion, TransmitRequest};
+use farreach_memory::{Exposed, Memory, Slice};
 use farreach_testkit::wait_for;
 
 use super::pair::{A, B, Pair, Provider, copy, pattern, vouched};
@@ -78,7 +78,7 @@ pub(crate) fn a_region_that_promises_too_much_is_refused_by_its_target(provider:
     // The memory behind the region belongs to the same allocation, and is not a target.
     let mut slice = pair[B].domain.allocate(16_384).unwrap();
     let behind = slice.split_off(4096);
-    let region = pair[B].domain.expose(slice, farreach_fabric::RemoteAccess::all()).unwrap();
+    let region = pair[B].domain.expose(slice, RemoteAccess::all()).unwrap();
     let right = region.remote();
     write(&mut pair, vouched(right), 64).expect("a write within the region works");
     let long = vouched(RemoteRegion::new(right.address(), 16_384, right.key()));
@@ -141,6 +141,29 @@ pub(crate) fn what_reaches_beyond_a_region_is_not_posted(provider: &Provider) {
     let refused = pair[A].endpoint.post(TransmitRequest::read(slice, &peer, remote)).unwrap_err();
     assert!(matches!(refused.reason, Refusal::OutOfBounds { .. }), "{}", refused.reason);
     pair.assert_quiet();
+}
+
+/// A peer may claim what it likes: a key covers its bytes, and not the rest of their pages.
+pub(crate) fn a_key_leads_to_nothing_beside_its_bytes(provider: &Provider) {
+    const LEN: usize = 1000;
+    for (before_it, len) in [(0, LEN + 1), (0, LEN + 500), (1, LEN), (500, 500)] {
+        let mut pair = Pair::open(provider);
+        let mut before = Memory::from_vec(vec![1; 3 * LEN]);
+        let mut middle = before.split_off(LEN);
+        let after = middle.split_off(LEN);
+        let region = pair[B].domain.expose(middle, RemoteAccess::all()).unwrap();
+        let right = region.remote();
+        write(&mut pair, vouched(right), LEN).expect("all of its bytes");
+        // Where keys are not enforced, an initiator vouches for the range.
+        let address = right.address().checked_sub(before_it);
+        let Some(address) = address.filter(|_| pair[A].domain.profile().keys_enforced) else { continue };
+        let claimed = vouched(RemoteRegion::new(address, len as u64, right.key()));
+        let outcome = write(&mut pair, claimed, len);
+        assert!(outcome.is_err() || !pair[A].domain.delivers(), "{len} bytes from {before_it} before it");
+        drop(pair);
+        let is_as_before = |part: &Slice| part.iter().all(|byte| *byte == 1);
+        assert!(is_as_before(&before) && is_as_before(&after), "bytes beside the region were written");
+    }
 }
 
 pub(crate) fn a_region_of_an_unenforced_key_needs_somebody_to_vouch_for_it(provider: &Provider) {

@@ -32,6 +32,7 @@ macro_rules! suite {
             keys: a_revoked_region_takes_no_late_write;
             keys: a_write_under_way_ends_with_its_region_where_the_profile_says_so;
             keys: what_reaches_beyond_a_region_is_not_posted;
+            keys: a_key_leads_to_nothing_beside_its_bytes;
             keys: a_region_of_an_unenforced_key_needs_somebody_to_vouch_for_it;
             several: parts_of_a_region_are_written_and_read_by_one_operation;
             several: a_read_goes_into_lent_parts_and_not_into_what_others_read;

@@ -271,7 +271,7 @@ fn forged_frame(number: u64, own: &Secrets, other: &Secrets, rng: &mut Mt64) -> 
         11 => grant(grant_id, GRANT_LEN as u64, vec![Some((other.address, other.key))]),
         12 => Frame::Held { next: 0 },
         13 => Frame::Taken { count: 0 },
-        14 => Frame::Look,
+        14 => Frame::Open { publication: grant_id },
         _ => link_ready(LinkId(near), 7),
     }
 }

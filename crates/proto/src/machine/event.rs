@@ -2,9 +2,10 @@
 
 use super::{OpId, PeerKey};
 use crate::counter::{CounterId, Outcome};
-use crate::error::{AtomicError, SendError};
+use crate::error::{AtomicError, OpenError, SendError};
 use crate::lost::LostReason;
 use crate::rail::RailError;
+use crate::rights::Rights;
 use crate::stats::TransferStats;
 
 /// An event. Returned by [`Machine::poll_event`](super::Machine::poll_event) after a step, or after
@@ -19,6 +20,19 @@ pub enum Event {
     Sent(OpId, Result<(), SendError>),
     /// Granted memory was given back, or the reason for which it was not yet.
     Revoked(OpId, Result<(), &'static str>),
+    /// Published memory of a peer was granted to this side, or the error.
+    Opened(OpId, Result<OpenedMemory, OpenError>),
+    /// This side may raise a shared counter of a peer, by this counter; or the error.
+    CounterOpened(OpId, Result<CounterId, OpenError>),
+    /// A peer has opened a shared counter of this side, and raises it by a counter of its own.
+    CounterJoined {
+        /// The shared counter.
+        shared: u64,
+        /// The peer.
+        peer: PeerKey,
+        /// The counter of the peer.
+        counter: CounterId,
+    },
     /// All peers are gone.
     Closed(OpId),
     /// A counter has reached a value.
@@ -29,6 +43,17 @@ pub enum Event {
     Message(PeerKey, Vec<u8>),
     /// A peer has changed.
     Peer(PeerKey, PeerChange),
+}
+
+/// Published memory of a peer that was granted to this side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenedMemory {
+    /// The grant.
+    pub grant: u64,
+    /// The length in bytes.
+    pub len: u64,
+    /// The rights of this side.
+    pub rights: Rights,
 }
 
 /// The result of a transfer.
@@ -72,8 +97,16 @@ pub enum PeerChange {
     Rails(Vec<String>),
     /// The peer announced a grant or a counter.
     Offered,
-    /// A link of the peer has failed.
+    /// An error of the peer's links.
     Note(RailError),
+    /// A link that was ready has ended, while the peer is not lost.
+    LinkLost {
+        /// The rail, by the name of this side.
+        rail: String,
+        /// The error, if one was reported. Without it, the rail was reset, or the link has failed with
+        /// the rail of the peer.
+        reason: Option<RailError>,
+    },
     /// A [watch](super::Machine::watch) has ended.
     Unwatched,
     /// The peer is lost.

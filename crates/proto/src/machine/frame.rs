@@ -37,6 +37,9 @@ impl Machine {
             Frame::Grant(offer) => self.on_grant(key, offer),
             Frame::Revoke { grant } => self.on_revoke(key, grant),
             Frame::Revoked { grant } => self.on_revoked(key, grant),
+            Frame::Open { publication } => self.on_open(key, publication),
+            Frame::Opened { publication, grant } => self.on_opened(key, publication, grant),
+            Frame::NotOpened { publication, reason } => self.on_not_opened(key, publication, &reason),
             Frame::Counter { counter, names } => self.on_counter(key, counter, names),
             Frame::CounterClosed { counter } => self.on_counter_closed(key, counter),
             Frame::Settle { link, counter } => self.on_settle(key, link, counter),
@@ -57,6 +60,9 @@ impl Machine {
                 self.lose_peer(key, LostReason::Refused { reason }, true);
             }
             Frame::Goodbye => self.lose_peer(key, LostReason::Goodbye, true),
+            Frame::OpenCounter { shared } => self.on_open_counter(key, shared),
+            Frame::CounterOpened { shared, counter } => self.on_counter_opened(key, shared, counter),
+            Frame::CounterNotOpened { shared, reason } => self.on_counter_not_opened(key, shared, &reason),
             Frame::Ping { nonce } => self.send(key, Frame::Pong { nonce }),
             // Any frame answers a ping.
             Frame::Pong { .. } => {}

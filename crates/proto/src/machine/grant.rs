@@ -1,7 +1,7 @@
 //! Grants: local memory that peers may access, and memory of peers that this side may access.
 
 use super::TransferFault;
-use super::own_grants::{Next, OwnGrant, Proofs, Reach, Wish};
+use super::own_grants::{GivenBack, Next, OwnGrant, Proofs, Reach, Wish};
 use super::peer::Link;
 use super::rail::RailState;
 use super::work::{Control, KeysEnded};
@@ -225,8 +225,10 @@ impl Machine {
             let Properties { ended_keys, links_end_alone, .. } = rail.properties();
             let ends_alone = *ended_keys == EndedKeys::StopNew && *links_end_alone;
             if rail.scope() == of_grant && ends_alone && !link.is_failing() {
-                link.note_why("the link had to end to prove that a revoke is complete".to_owned());
-                self.end_link(key, index);
+                let cause = "the link had to end to prove that a revoke is complete";
+                link.note_why(cause.to_owned());
+                let reason = RailError::new("link", cause, "nothing has to be done: it is connected again");
+                self.end_link(key, index, Some(&reason));
             }
         }
     }
@@ -240,7 +242,7 @@ impl Machine {
     /// Handles the result of giving memory back. `is_back` is `false` if the user holds a handle
     /// again.
     pub fn handle_given_back(&mut self, id: u64, op: Option<OpId>, is_back: bool) {
-        let Some((key, later)) = self.grants.given_back(id, is_back) else {
+        let Some(GivenBack { peer: key, later, publication }) = self.grants.given_back(id, is_back) else {
             // The user's wait timed out and the grant was returned to the user. It stays until the
             // user revokes it again.
             return self.answer_revoke(op, Err("the grant was returned to the user meanwhile"));
@@ -254,9 +256,12 @@ impl Machine {
         self.touch(key);
         self.answer_revoke(op, Ok(()));
         self.answer_revoke(later, Err("there is no such grant"));
+        if let Some(publication) = publication {
+            self.published_grant_ended(publication, key, id);
+        }
     }
 
-    fn answer_revoke(&mut self, op: Option<OpId>, answer: Result<(), &'static str>) {
+    pub(super) fn answer_revoke(&mut self, op: Option<OpId>, answer: Result<(), &'static str>) {
         if let Some(op) = op {
             self.report(Event::Revoked(op, answer));
         }
@@ -297,6 +302,11 @@ impl Machine {
     pub fn granted(&mut self, key: PeerKey, grant: u64) -> Option<(u64, Rights)> {
         let granted = self.peer(key)?.granted.get(grant)?;
         (!granted.is_revoked()).then_some((granted.len(), granted.rights()))
+    }
+
+    /// Returns the scope of the rails over which a grant of the peer can be used.
+    pub fn scope_of(&self, key: PeerKey, grant: u64) -> Option<Scope> {
+        Some(self.peers.get(key)?.granted.get(grant)?.scope())
     }
 
     /// Returns `true` if the peer has announced this counter.

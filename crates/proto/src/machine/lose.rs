@@ -8,7 +8,7 @@
 
 use super::TransferFault;
 use super::links::IN_USE;
-use super::peer::{Due, Lost, Remains};
+use super::peer::{Due, Lost, Phase, Remains};
 use super::work::Control;
 use super::{Event, Machine, Output, PeerChange, PeerKey};
 use crate::counter::LinkId;
@@ -35,17 +35,25 @@ impl Machine {
         }
         link.note_why(reason.to_string());
         self.report_peer(key, PeerChange::Note(reason.clone()));
-        self.end_link(key, index);
+        self.end_link(key, index, Some(reason));
     }
 
-    /// Ends a link whose reason was reported already.
-    pub(super) fn end_link(&mut self, key: PeerKey, index: usize) {
+    /// Ends a link. Its reason, if there is one, was noted already.
+    pub(super) fn end_link(&mut self, key: PeerKey, index: usize, reason: Option<&RailError>) {
         let now = self.now;
-        let Some(peer) = self.peer(key) else { return };
-        let link = &mut peer.links[index];
+        let Some(peer) = self.peers.get_mut(key) else { return };
+        let (is_lost, link) = (peer.is_lost(), &mut peer.links[index]);
+        let was_ready = link.phase() == Phase::Ready;
         if !link.fail(now) {
             return;
         }
+        // The links of a lost peer end with it.
+        if was_ready && !is_lost {
+            let rail = self.rails[link.rail()].properties().name.clone();
+            self.events.push_back(Event::Peer(key, PeerChange::LinkLost { rail, reason: reason.cloned() }));
+        }
+        let Some(peer) = self.peer(key) else { return };
+        let link = &mut peer.links[index];
         let (rail, link_key, mark) = (link.rail(), link.key(), link.own_mark());
         peer.transfers.pause(index);
         self.touch(key);
@@ -87,6 +95,7 @@ impl Machine {
         let Some(peer) = self.peer(key) else { return };
         let Some((rail, generation)) = peer.links.rail_of(id) else { return };
         let index = peer.links.position(id);
+        let mut why = None;
         if let Some(index) = index {
             let link = &mut peer.links[index];
             link.lost_there();
@@ -94,7 +103,8 @@ impl Machine {
                 let told: String = reason.chars().take(REASON_CHARS_MAX).collect();
                 let fix = "check the log of the other side and its card (`farreach devices`)";
                 let note = RailError::new("link (peer's end)", told, fix);
-                self.report_peer(key, PeerChange::Note(note));
+                self.report_peer(key, PeerChange::Note(note.clone()));
+                why = Some(note);
             }
         }
         let properties = self.rails[rail].properties();
@@ -111,7 +121,7 @@ impl Machine {
             peer.links.forget_past(id);
         }
         if let Some(index) = index {
-            self.end_link(key, index);
+            self.end_link(key, index, why.as_ref());
         }
     }
 
@@ -136,7 +146,7 @@ impl Machine {
         self.touch(key);
         let Some(peer) = self.peer(key) else { return };
         for index in 0..peer.links.len() {
-            self.end_link(key, index);
+            self.end_link(key, index, None);
         }
         let Some(peer) = self.peer(key) else { return };
         let unsent = peer.outgoing.give_up();
@@ -144,7 +154,11 @@ impl Machine {
         for op in unsent {
             self.report(Event::Sent(op, Err(SendError::PeerLost { reason: reason.clone() })));
         }
+        self.lose_openings(key, &reason);
+        self.lose_counter_openings(key, &reason);
         self.end_counters_of(key);
+        self.part_from_shared_counters(key);
+        self.end_published_grants(key);
         self.turns.remove(key);
         self.outputs.push_back(Output::Close(key));
         self.finish_lost(key);

@@ -2,18 +2,15 @@
 //! none is ready.
 
 use super::in_flight::{InFlight, Requested};
-use super::peer::{Link, TooMany};
+use super::peer::{Confirm, Link, TooMany};
 use super::work::{Content, Post};
-use super::{Event, Machine, OpId, PeerKey};
+use super::{Event, Machine, MessageHeader, OpId, PeerKey};
 use crate::counter::LinkId;
 use crate::error::SendError;
 use crate::inflight::SlotId;
 use crate::lost::LostReason;
 use crate::rail::{LinkKey, Refusal};
 use crate::wire::Frame;
-
-/// The length of a message's header in bytes: its mark and its number.
-pub const HEADER: usize = 16;
 
 /// The answer for a peer that is lost or forgotten.
 fn gone() -> SendError {
@@ -77,8 +74,9 @@ impl Machine {
         let link = &peer.links[it.link()];
         let content = match &it.what {
             Requested::Message(sequence) => {
-                let (mark, bytes) = (link.mark(), peer.outgoing.get(*sequence)?);
-                Content::Message { mark, sequence: *sequence, bytes }
+                let (sequence, held) = (*sequence, peer.incoming.next());
+                let header = MessageHeader { mark: link.mark(), sequence, held };
+                Content::Message { header, bytes: peer.outgoing.get(sequence)? }
             }
             Requested::Atomic(new, target) => Content::Atomic { request: new.request.on(*target) },
             Requested::Pages(_) | Requested::Answered => return None,
@@ -123,13 +121,40 @@ impl Machine {
         self.events.extend(peer.outgoing.held(next).map(|op| Event::Sent(op, Ok(()))));
     }
 
-    /// Confirms received messages: once for all messages of a step.
-    pub(super) fn tell_held(&mut self) {
-        while let Some(key) = self.heard_from.pop() {
-            let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { continue };
-            if let Some(next) = peer.incoming.untold() {
-                self.send(key, Frame::Held { next });
+    /// Confirms received messages whose confirmation is due: once for all messages of a step.
+    pub(super) fn confirm_messages(&mut self) {
+        while let Some(key) = self.confirmations.take_now() {
+            self.confirm(key);
+        }
+        while let Some((at, key)) = self.confirmations.take_due(self.now) {
+            if self.peer(key).is_some_and(|peer| peer.incoming.was_not_answered(at)) {
+                self.confirm(key);
             }
+        }
+    }
+
+    /// Confirms the messages of a peer by a frame, unless they are confirmed.
+    pub(super) fn confirm(&mut self, key: PeerKey) {
+        let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
+        if let Some(next) = peer.incoming.unconfirmed() {
+            self.send(key, Frame::Held { next });
+        }
+    }
+
+    /// Confirms all messages that were received, also if an answer could carry the confirmation: this
+    /// side ends.
+    pub fn confirm_all(&mut self) {
+        for key in self.peers.keys() {
+            self.confirm(key);
+        }
+    }
+
+    /// Notes that a message was posted to a peer, with a confirmation in its header.
+    pub(super) fn message_posted(&mut self, key: PeerKey) {
+        let now = self.now;
+        if let Some(peer) = self.peer(key) {
+            peer.incoming.was_confirmed(now);
+            self.confirmations.was_carried(key);
         }
     }
 
@@ -145,9 +170,12 @@ impl Machine {
     }
 
     /// Queues the messages of a lost link again: even delivered ones may not have been received.
+    /// That includes the confirmations in their headers.
     pub(super) fn send_messages_again(&mut self, key: PeerKey, link: LinkId) {
         let Some(peer) = self.peer(key) else { return };
         peer.outgoing.lose(link);
+        peer.incoming.confirm_again();
+        self.confirm(key);
         self.schedule_sending(key);
     }
 
@@ -214,21 +242,22 @@ impl Machine {
     /// Handles a message that came over a rail, and over this link if the rail reports it. The mark
     /// must be that of the link: a peer must not send in the name of another one.
     pub fn handle_message(&mut self, rail: usize, link: Option<LinkKey>, bytes: &[u8]) {
-        let Some((header, bytes)) = bytes.split_at_checked(HEADER) else { return };
-        let (mark, number) = (header[..8].try_into(), header[8..].try_into());
-        let (Ok(mark), Ok(number)) = (mark, number) else { return };
+        let Some((header, bytes)) = MessageHeader::decode(bytes) else { return };
         // A message of a link that has ended is ignored.
-        let Some(end) = self.marks.link(u64::from_le_bytes(mark)) else { return };
+        let Some(end) = self.marks.link(header.mark) else { return };
         if end.rail != rail || link.is_some_and(|link| link != end.link) {
             return;
         }
-        self.receive(end.peer, u64::from_le_bytes(number), bytes);
+        let peer = end.peer;
+        self.on_held(peer, header.held);
+        self.receive(peer, header.sequence, bytes);
     }
 
     /// Handles a message that came over the control connection. A link carries none that is longer
     /// than the buffers of its rail; here it has to be checked.
     pub(super) fn on_message(&mut self, key: PeerKey, sequence: u64, bytes: &[u8]) {
-        let of_rails = self.rails.iter().map(|rail| rail.properties().message_max.saturating_sub(HEADER));
+        let of_rails =
+            self.rails.iter().map(|rail| rail.properties().message_max.saturating_sub(MessageHeader::LEN));
         if bytes.len() > of_rails.max().unwrap_or(0).max(self.tuning.message_max) {
             let why = LostReason::Violation("it sends a message that is longer than this side accepts");
             return self.lose_peer(key, why, false);
@@ -237,16 +266,21 @@ impl Machine {
     }
 
     fn receive(&mut self, key: PeerKey, sequence: u64, bytes: &[u8]) {
-        let room = self.tuning.messages;
+        let (room, now) = (self.tuning.messages, self.now);
         let Some(peer) = self.peers.get_mut(key) else { return };
         if peer.is_lost() {
             return;
         }
         let events = &mut self.events;
         let deliver = |bytes| events.push_back(Event::Message(key, bytes));
-        match peer.incoming.receive(sequence, bytes, room, deliver) {
-            Ok(true) => self.heard_from.push(key),
-            Ok(false) => {}
+        match peer
+            .incoming
+            .receive(sequence, bytes, room, deliver)
+            .map(|count| peer.incoming.when(count, now))
+        {
+            Ok(Some(Confirm::Now)) => self.confirmations.add_now(key),
+            Ok(Some(Confirm::At(at))) => self.confirmations.add_at(at, key),
+            Ok(None) => {}
             Err(TooMany) => {
                 let why = LostReason::Violation("it sends more messages than there is room for");
                 self.lose_peer(key, why, false);

@@ -44,11 +44,13 @@ mod atomic;
 mod bound_keys;
 mod budget;
 mod census;
+mod confirmations;
 mod counter;
 mod dead_rail;
 mod event;
 mod frame;
 mod grant;
+mod header;
 mod id_map;
 mod in_flight;
 mod links;
@@ -63,9 +65,13 @@ mod peer;
 mod peer_map;
 mod peer_timers;
 mod peers;
+mod publications;
+mod publish;
 mod rail;
 mod request;
 mod reset;
+mod share_counter;
+mod shared_counters;
 mod short;
 #[cfg(test)]
 mod tests;
@@ -79,6 +85,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::counter::{CounterId, LinkId};
 use crate::wire::{BoundKey, Frame, Hello};
 
+use confirmations::Confirmations;
 use counter::CounterDesk;
 use in_flight::InFlightTable;
 use looking::Looking;
@@ -88,17 +95,19 @@ use openings::Openings;
 use own_grants::OwnGrants;
 use peer::{LinkTimes, Peer};
 use peers::Peers;
+use publications::Publications;
 use rail::RailState;
+use shared_counters::SharedCounters;
 use timers::{INTERVAL, NEVER, Timers};
 use turns::Turns;
 
 pub use budget::{Budgets, NAME_MAX};
 pub use census::Census;
-pub use event::{Event, PeerChange, TransferEnd, TransferFault};
+pub use event::{Event, OpenedMemory, PeerChange, TransferEnd, TransferFault};
 pub use grant::RemoteKeys;
+pub use header::MessageHeader;
 pub use id_map::IdMap;
 pub use links::pairs_of;
-pub use message::HEADER;
 pub use names::Seed;
 pub use rail::RailInfo;
 pub use request::{AtomicOperation, Direction, NewAtomic, NewTransfer, OpId, PeerKey};
@@ -153,7 +162,9 @@ pub struct Machine {
     peers: Peers,
     turns: Turns,
     counters: CounterDesk,
+    shared_counters: SharedCounters,
     grants: OwnGrants,
+    publications: Publications,
     marks: Marks,
     names: Names,
     in_flight: InFlightTable,
@@ -170,8 +181,7 @@ pub struct Machine {
     looking: Looking,
     /// Keys that were bound in this step. The peers get them at its end.
     bound: BTreeMap<(PeerKey, LinkId), Vec<BoundKey>>,
-    /// Peers whose messages came in this step. They get a `Held` frame at its end.
-    heard_from: Vec<PeerKey>,
+    confirmations: Confirmations,
     /// Operations to complete when all peers are gone.
     closing: Vec<OpId>,
 }
@@ -189,7 +199,9 @@ impl Machine {
             peers: Peers::default(),
             turns: Turns::default(),
             counters: CounterDesk::default(),
+            shared_counters: SharedCounters::default(),
             grants: OwnGrants::default(),
+            publications: Publications::default(),
             marks: Marks::default(),
             names: Names::new(seed),
             in_flight: InFlightTable::default(),
@@ -202,7 +214,7 @@ impl Machine {
             timers: Timers::new(),
             looking: Looking::default(),
             bound: BTreeMap::new(),
-            heard_from: Vec::new(),
+            confirmations: Confirmations::default(),
             closing: Vec::new(),
             tuning,
             now: 0,
@@ -218,6 +230,11 @@ impl Machine {
         key
     }
 
+    /// Returns the time of the last call that had one.
+    pub fn time(&self) -> u64 {
+        self.now
+    }
+
     /// Begins a step. The driver polls the rails next.
     pub fn begin_step(&mut self, now: u64) {
         self.now = now;
@@ -226,7 +243,7 @@ impl Machine {
 
     /// Ends the polling of rails. The driver posts next, as far as there is room.
     pub fn end_polls(&mut self) {
-        self.tell_held();
+        self.confirm_messages();
         self.tell_bound_keys();
         // Polling may have made room, or a link ready, for peers that could not post before.
         self.turns.ask_all_senders();
@@ -250,7 +267,8 @@ impl Machine {
         let Tuning { heartbeat, drain, cool_down, .. } = self.tuning;
         let coarse = heartbeat.min(drain).min(cool_down) / 16;
         let timers = self.timers.next().max(self.now.saturating_add(INTERVAL.max(coarse)));
-        self.openings.next_at().map_or(timers, |at| timers.min(at.max(self.now)))
+        let others = [self.openings.next_at(), self.confirmations.next_at()];
+        others.into_iter().flatten().fold(timers, |first, at| first.min(at.max(self.now)))
     }
 
     /// Iterates over the rails, in order.

@@ -51,6 +51,8 @@ pub(super) struct OwnGrant {
     awaited: Vec<usize>,
     /// Whether a rail's reason for which it cannot prove the end was reported.
     has_told: bool,
+    /// The publication that it belongs to.
+    publication: Option<u64>,
     ending: Option<Ending>,
 }
 
@@ -126,6 +128,16 @@ pub(super) struct Wish {
     pub(super) before: Option<OpId>,
 }
 
+/// A grant whose memory was given back.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct GivenBack {
+    pub(super) peer: PeerKey,
+    /// A request that revoked it meanwhile.
+    pub(super) later: Option<OpId>,
+    /// The publication that it belonged to.
+    pub(super) publication: Option<u64>,
+}
+
 impl OwnGrants {
     /// Adds a grant to a peer, over rails of this scope. Returns its id, which no other peer can guess.
     ///
@@ -140,8 +152,9 @@ impl OwnGrants {
     ) -> u64 {
         let id = names.draw(|id| !self.grants.contains_key(&id));
         let (keys, awaited) = (Keys::Alive, Vec::new());
+        let (has_told, publication, ending) = (false, None, None);
         let grant =
-            OwnGrant { peer, scope, keys, binding: 0, proof_ns, awaited, has_told: false, ending: None };
+            OwnGrant { peer, scope, keys, binding: 0, proof_ns, awaited, has_told, publication, ending };
         self.grants.insert(id, grant);
         id
     }
@@ -190,9 +203,14 @@ impl OwnGrants {
         }
     }
 
-    /// Handles the result of giving memory back. Returns a request that revoked it meanwhile.
-    /// Returns `None` if there is no such grant, or its user holds the handle again.
-    pub(super) fn given_back(&mut self, id: u64, is_back: bool) -> Option<(PeerKey, Option<OpId>)> {
+    /// Returns whether a grant belongs to a publication and is not being revoked.
+    pub(super) fn is_published_and_alive(&self, id: u64) -> bool {
+        self.grants.get(&id).is_some_and(|grant| grant.publication.is_some() && grant.ending.is_none())
+    }
+
+    /// Handles the result of giving memory back. Returns `None` if there is no such grant, or its user
+    /// holds the handle again.
+    pub(super) fn given_back(&mut self, id: u64, is_back: bool) -> Option<GivenBack> {
         let grant = self.grants.get_mut(&id)?;
         let (peer, ending) = (grant.peer, grant.ending.as_mut()?);
         ending.is_going = false;
@@ -200,9 +218,9 @@ impl OwnGrants {
         if !is_back {
             return None;
         }
-        let later = ending.op.take();
+        let (later, publication) = (ending.op.take(), grant.publication);
         self.grants.remove(&id);
-        Some((peer, later))
+        Some(GivenBack { peer, later, publication })
     }
 
     /// Forgets what is expected from a rail that is dead: the bindings under way, of which some will
@@ -235,6 +253,11 @@ impl OwnGrant {
         let Some(ending) = &mut self.ending else { return false };
         ending.is_acknowledged = true;
         true
+    }
+
+    /// Notes that it is the grant of published memory.
+    pub(super) fn belongs_to(&mut self, publication: u64) {
+        self.publication = Some(publication);
     }
 
     /// Begins to bind its keys to a link. Returns `false` if they are being ended: nothing more is
@@ -280,8 +303,8 @@ impl OwnGrant {
     pub(super) fn next(&mut self, reach: Reach, now: u64) -> Next {
         let Some(ending) = self.ending.as_ref().filter(|ending| !ending.is_going) else { return Next::Wait };
         // The user was told that the memory is not back yet, and holds the handle again. (A dropped
-        // grant has no deadline, and continues.)
-        if ending.op.is_none() && ending.deadline != u64::MAX {
+        // grant has no deadline, and continues. Of published memory, no user has a handle by peer.)
+        if ending.op.is_none() && ending.deadline != u64::MAX && self.publication.is_none() {
             return Next::Wait;
         }
         let is_late = now >= ending.deadline;
@@ -406,7 +429,8 @@ mod tests {
         assert_eq!(next(&mut grants, id, Reach::Lost { is_quiet: false }, 1), Next::GiveBack);
         assert_eq!(grants.get_mut(id).unwrap().give_back(), Some(OP));
         assert_eq!(next(&mut grants, id, Reach::Lost { is_quiet: false }, 1), Next::Wait, "it is going");
-        assert_eq!(grants.given_back(id, true), Some((PEER, None)));
+        let back = GivenBack { peer: PEER, later: None, publication: None };
+        assert_eq!(grants.given_back(id, true), Some(back));
         assert_eq!((grants.given_back(id, true), grants.len()), (None, 0));
     }
 

@@ -13,6 +13,7 @@ impl Machine {
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
         peer.is_left = true;
         self.touch(key);
+        self.end_published_grants(key);
         self.finish_leaving(key);
     }
 
@@ -41,6 +42,7 @@ impl Machine {
         if peer.is_left && is_done && peer.outgoing.is_held() {
             // The goodbye asserts that nothing is in flight, which a dead rail makes unprovable.
             if !peer.has_unstopped {
+                self.confirm(key);
                 self.send(key, Frame::Goodbye);
             }
             self.lose_peer(key, LostReason::Left, false);

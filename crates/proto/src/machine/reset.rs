@@ -79,7 +79,7 @@ impl Machine {
             let links = self.peer(key).map_or(0, |peer| peer.links.len());
             for index in 0..links {
                 if self.peer(key).is_some_and(|peer| peer.links[index].rail() == rail) {
-                    self.end_link(key, index);
+                    self.end_link(key, index, error.as_ref());
                     if let Some(error) = &error {
                         let stuck = stuck.remove(&(key, index)).unwrap_or_default();
                         self.abandon_link(key, index, stuck, error);

@@ -13,10 +13,13 @@ use crate::rights::Rights;
 use crate::wire::{Frame, Hello, LinkOffer};
 
 mod bound_keys;
+mod confirmations;
 mod hostile;
 mod liveness;
+mod publish;
 mod reported_keys;
 mod scopes;
+mod share_counter;
 mod short;
 
 const MS: u64 = 1_000_000;
@@ -174,6 +177,30 @@ fn why_a_link_was_not_connected_here_is_told_last() {
     assert_eq!((notes.len(), notes.last()), (2, Some(&own)), "{notes:?}");
 }
 
+fn lost_links(machine: &mut Machine) -> Vec<(String, bool)> {
+    let told = events(machine).into_iter().filter_map(|event| match event {
+        Event::Peer(PEER, PeerChange::LinkLost { rail, reason }) => Some((rail, reason.is_some())),
+        _ => None,
+    });
+    told.collect()
+}
+
+#[test]
+fn a_link_that_was_ready_is_reported_once_when_it_is_lost_and_not_with_its_peer() {
+    let mut machine = ready();
+    let reason = RailError::new("poll", "the cable is out", "plug it in");
+    machine.handle_link_down(0, LINK, &reason);
+    machine.handle_link_down(0, LINK, &reason);
+    assert_eq!(lost_links(&mut machine), [("test-tcp".to_owned(), true)]);
+    let mut machine = ready();
+    machine.handle_frame(PEER, Frame::Goodbye, 0);
+    assert!(lost_links(&mut machine).is_empty());
+    // One that was never ready is none.
+    let (mut machine, end, _) = answered();
+    machine.handle_connected(end, Err(reason));
+    assert!(lost_links(&mut machine).is_empty());
+}
+
 #[test]
 fn a_link_that_cannot_be_made_is_tried_again_after_a_while() {
     let (mut machine, opening) = greeted();
@@ -283,8 +310,9 @@ fn a_refused_message_is_posted_in_the_next_round_and_not_before() {
     machine.end_polls();
     machine.begin_round(4);
     while let Some(post) = machine.poll_post() {
-        let Content::Message { mark: 9, sequence, bytes } = post.content else { panic!("{post:?}") };
-        posted.push((sequence, bytes.to_vec()));
+        let Content::Message { header, bytes } = post.content else { panic!("{post:?}") };
+        assert_eq!((header.mark, header.held), (9, 0));
+        posted.push((header.sequence, bytes.to_vec()));
         let slot = post.slot;
         machine.handle_posted(slot, Ok(()));
     }

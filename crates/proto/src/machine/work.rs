@@ -10,11 +10,12 @@ use super::in_flight::Requested;
 use super::looking::Looking;
 use super::rail::RailState;
 use super::timers::INTERVAL;
-use super::{Machine, OpId, PeerKey};
+use super::{Machine, MessageHeader, OpId, PeerKey};
 use crate::counter::LinkId;
 use crate::inflight::SlotId;
 use crate::plan::Extent;
 use crate::rail::{LinkKey, RailError, Refusal, WorkRequest};
+use crate::rights::Rights;
 use crate::wire::Frame;
 
 /// Work on links, rails and keys. It is rare, and comes before all [posts](Post).
@@ -61,6 +62,22 @@ pub enum Control {
     ProveKeys {
         /// The grant.
         grant: u64,
+    },
+    /// Grants published memory to a peer. Answered by [`Machine::handle_published`].
+    GrantPublished {
+        /// The publication.
+        publication: u64,
+        /// The peer.
+        peer: PeerKey,
+        /// The rights of the peer.
+        rights: Rights,
+    },
+    /// Gives published memory back to its user. Answered by [`Machine::handle_published_back`].
+    GiveBackPublished {
+        /// The publication.
+        publication: u64,
+        /// The request to answer; `None` if nobody waits any more.
+        op: Option<OpId>,
     },
     /// Gives granted memory back to its user. Answered by [`Machine::handle_given_back`].
     GiveBack {
@@ -138,12 +155,10 @@ pub enum Content<'a> {
         /// address.
         request: Option<WorkRequest<'a>>,
     },
-    /// A message, with the fields of its header.
+    /// A message.
     Message {
-        /// The mark that the peer expects on its messages.
-        mark: u64,
-        /// Its number.
-        sequence: u64,
+        /// Its header.
+        header: MessageHeader,
         /// Its content.
         bytes: &'a [u8],
     },
@@ -216,7 +231,8 @@ impl Machine {
                 let grant = new.grant;
                 self.atomic_posted(key, grant, slot);
             }
-            Requested::Message(_) | Requested::Answered => {}
+            Requested::Message(_) => self.message_posted(key),
+            Requested::Answered => {}
         }
         self.link_took_one(key, index);
     }

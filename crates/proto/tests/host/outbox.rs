@@ -43,7 +43,11 @@ struct Link {
 fn link(chance: &mut Chance, index: u64, page_len: usize) -> (Link, LinkSettings) {
     let (id, is_ordered) = (LinkId(index), chance.once_in(2));
     let limits = Limits {
-        bytes: (page_len + chance.below(3 * page_len)) as u64,
+        // Links split pages that are longer.
+        bytes: match chance.once_in(2) {
+            true => (page_len + chance.below(3 * page_len)) as u64,
+            false => 1 + chance.below(page_len) as u64,
+        },
         pieces: 1 + chance.below(4),
         targets: 1 + chance.below(2),
         pages: 1 + chance.below(5) as u32,

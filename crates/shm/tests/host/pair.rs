@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 pub(crate) const OURS: [u8; 32] = [1; 32];
 pub(crate) const THEIRS: [u8; 32] = [2; 32];
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn listener() -> Listener {
     let mut listener = Listener::bind(PATIENCE).unwrap();

@@ -3,7 +3,7 @@
 
 use farreach_memory::{Buffer, Buffers, Memory};
 use farreach_proto::counter::Immediate;
-use farreach_proto::machine::HEADER;
+use farreach_proto::machine::MessageHeader;
 use farreach_rail::{LinkKey, PeerKey, Rail, RemoteSegment, WorkRequest};
 
 use super::liar::{FORGED_LEN, Liar};
@@ -123,12 +123,14 @@ impl Liar {
         let own = self.chance.one_of(&self.own.marks).unwrap_or(1);
         let mark = if may_steal { self.mark(own) } else { own.wrapping_add(self.chance.below(3)) };
         let number = [0, 1, self.chance.below(8), u64::MAX][self.chance.index(4)];
+        let held = [0, 1, self.chance.below(8), u64::MAX][self.chance.index(4)];
+        let header = MessageHeader { mark, sequence: number, held };
+        const HEADER: usize = MessageHeader::LEN;
         let len = [0, HEADER - 1, HEADER, HEADER + 8, HEADER + 48, HEADER + 49][self.chance.index(6)];
         let mut slice = Memory::allocate(FORGED_LEN).ok()?;
         rail.register(slice.memory()).ok()?;
         slice.fill(0xF0);
-        slice[..8].copy_from_slice(&mark.to_le_bytes());
-        slice[8..HEADER].copy_from_slice(&number.to_le_bytes());
+        slice[..HEADER].copy_from_slice(&header.encode());
         drop(slice.split_off(len));
         Some(Buffers::One(Buffer::Lent(slice.lend().get(..)?)))
     }

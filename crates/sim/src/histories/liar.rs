@@ -82,7 +82,10 @@ fn kind_of(frame: &Frame) -> usize {
         Frame::Keys { .. } => 18,
         Frame::Refused { .. } => 19,
         Frame::Pong { .. } => 20,
-        _ => 21,
+        Frame::Open { .. } => 21,
+        Frame::Opened { .. } => 22,
+        Frame::NotOpened { .. } => 23,
+        _ => 24,
     }
 }
 
@@ -425,6 +428,9 @@ impl Liar {
             }
             19 => Frame::Refused { reason: "I say so".to_owned() },
             20 => Frame::Pong { nonce: number },
+            21 => Frame::Open { publication: grant },
+            22 => Frame::Opened { publication: number, grant },
+            23 => Frame::NotOpened { publication: number, reason: "I say so".to_owned() },
             _ => Frame::Goodbye,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use farreach_proto::machine::{Budgets, HEADER, Tuning};
+use farreach_proto::machine::{Budgets, MessageHeader, Tuning};
 
 use super::chance::Chance;
 use crate::{Odds, SimCard, SimSettings};
@@ -65,7 +65,7 @@ pub(super) struct Lying {
 }
 
 /// The number of kinds of frames.
-pub(super) const FRAME_KINDS: usize = 22;
+pub(super) const FRAME_KINDS: usize = 25;
 
 /// The number of kinds of user requests.
 pub(super) const WISHES: usize = 13;
@@ -238,11 +238,11 @@ fn personality(chance: &mut Chance, mut card: SimCard) -> SimCard {
     properties.rate_bps = *pick(chance, &[1, 1_000_000_000, 100_000_000_000]);
     properties.has_atomics &= !chance.once_in(5);
     // As much as a message of the application needs.
-    properties.message_max = MESSAGE_MAX + HEADER;
+    properties.message_max = MESSAGE_MAX + MessageHeader::LEN;
     let limits = &mut properties.limits;
     limits.pieces = *pick(chance, &[1, 2, 4, 16]);
     limits.pages = *pick(chance, &[1, 5, 64, 1024]);
-    if limits.is_ordered && chance.once_in(3) {
+    if chance.once_in(3) {
         limits.bytes = *pick(chance, &[48, 200, 1000]);
     }
     card.receives = *pick(chance, &[2, 8, 64]);

@@ -14,6 +14,7 @@ use super::{QueuePair, QueuePairType};
 use crate::cq::WorkKind;
 use crate::mr::AccessFlags;
 use crate::mw::{BindingUnderWay, Bound, State, WindowType};
+use crate::region::CHANGES;
 use crate::wr::{Binding, Buffers, PostError, Refusal, RemoteRange, SendRequest};
 
 impl QueuePair {
@@ -50,6 +51,10 @@ impl QueuePair {
         if self.kind == QueuePairType::Ud {
             return Err(Refusal::Unsupported("windows"));
         }
+        // A device requires it, too. Without it the memory is read-only, and references to it exist.
+        if access.intersects(CHANGES) && !mr.access().contains(AccessFlags::LOCAL_WRITE) {
+            return Err(Refusal::Unsupported("a window that writes to read-only memory"));
+        }
         self.check_ready(request.operation, request.flags)?;
         let Some(room) = poster.room() else { return Err(self.full()) };
         let remote_rights = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
@@ -70,7 +75,8 @@ impl QueuePair {
         let (kind, kept) = (WorkKind::BindWindow, Kept::Window(under_way));
         room.push(InFlight { tag: request.tag, kind, buffers: Buffers::None, kept });
         // SAFETY: the window holds every region that it is or may be bound to, until it is revoked,
-        // and no reference to the bytes of that region exists: they are `Exposed`.
+        // and no reference to the bytes of that region exists: they are `Exposed`. If they are
+        // read-only, the check above has refused a window that could change them.
         let started = unsafe { self.start_bind(request, id, window.kind(), &mut state, bind_info) };
         if let Err((is_refused, operation, errno)) = started {
             if !is_refused {

@@ -174,6 +174,32 @@ fn what_a_peer_may_reach_stays_mapped_until_its_key_is_dead() {
 }
 
 #[test]
+fn nothing_changes_shared_memory() {
+    let bench = Bench::new(16);
+    let qp = bench.queue_pair(4);
+    let shared = watched().0.share();
+    let exposed = Exposed::from(shared.clone());
+    for changes in [AccessFlags::REMOTE_WRITE, AccessFlags::REMOTE_ATOMIC, AccessFlags::LOCAL_WRITE] {
+        let error = bench.pd.expose_also(&exposed, AccessFlags::REMOTE_READ | changes).unwrap_err();
+        assert!(error.to_string().contains("for reading only"), "{error}");
+    }
+    bench.pd.expose_also(&exposed, AccessFlags::REMOTE_READ).unwrap().end().unwrap();
+    let region = Arc::new(bench.pd.expose_also(&exposed, AccessFlags::MW_BIND).unwrap());
+    let window = bench.pd.alloc_mw(WindowType::Two).unwrap();
+    let request = |access| SendRequest::bind(&window, &region, 0..64, access);
+    for changes in [AccessFlags::REMOTE_WRITE, AccessFlags::REMOTE_ATOMIC] {
+        let refused = qp.post_send(request(AccessFlags::REMOTE_READ | changes)).unwrap_err();
+        assert!(matches!(refused.reason, Refusal::Unsupported(_)), "{:?}", refused.reason);
+    }
+    qp.post_send(request(AccessFlags::REMOTE_READ)).unwrap();
+    bind(&bench);
+    drop((exposed, region));
+    let shared = shared.try_unshare().expect_err("a window leads to it");
+    window.revoke().unwrap();
+    shared.try_unshare().unwrap();
+}
+
+#[test]
 fn memory_that_has_another_key_does_not_become_a_slice() {
     let bench = Bench::new(16);
     let region = bench.pd.expose(watched().0, AccessFlags::REMOTE_WRITE).unwrap();

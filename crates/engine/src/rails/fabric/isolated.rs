@@ -146,6 +146,7 @@ impl IsolatedRail {
     fn make_link(&mut self, peer: PeerKey) -> Result<(Link, Vec<u8>), RailError> {
         let opened = self.home.renew().and_then(|domain| FabricRail::in_domain(&domain, &self.settings));
         let mut rail = opened.map_err(|error| self.refused("open a link", &error))?;
+        rail.rail.share_delivery();
         let (inner, end) = rail.open_link(peer)?;
         Ok((Link { peer, rail, inner, is_polled: true, quiet: 0 }, end))
     }
@@ -346,6 +347,15 @@ impl Rail for IsolatedRail {
         let posted = it.rail.post(it.inner, tag, request, buffers);
         self.wake(link);
         posted
+    }
+
+    fn flush(&mut self) {
+        // A link with writes that wait is polled.
+        for key in &self.polled {
+            if let Some(link) = self.links.get_mut(key) {
+                link.rail.flush();
+            }
+        }
     }
 
     fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> Result<usize, RailError> {

@@ -111,6 +111,14 @@ impl Links {
         }
     }
 
+    /// Notes that a post to a link succeeded.
+    #[inline]
+    pub(super) fn clear_doubt(&mut self, key: LinkKey) {
+        if let Some(Link::Connected(connected)) = self.get_mut(key) {
+            connected.doubt.clear();
+        }
+    }
+
     /// Marks a link as failed: further posts are refused. The first reason is kept.
     pub(super) fn fail(&mut self, key: LinkKey, reason: &RailError) {
         if let Some(link @ (Link::Open | Link::Connected(_))) = self.get_mut(key) {

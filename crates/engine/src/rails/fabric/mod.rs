@@ -23,6 +23,7 @@
 
 mod end;
 mod failure;
+mod groups;
 mod isolated;
 mod links;
 mod offers;
@@ -46,6 +47,7 @@ pub(super) use offers::best;
 pub use offers::{is_provider, offers};
 pub use settings::FabricSettings;
 
+use post::Waiters;
 use resources::Resources;
 
 /// A rail over libfabric.
@@ -171,6 +173,10 @@ impl Rail for FabricRail {
         self.rail.post(link, tag, request, buffers)
     }
 
+    fn flush(&mut self) {
+        self.rail.post_waiting(Waiters::All);
+    }
+
     fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> Result<usize, RailError> {
         let mut count = self.rail.tell_returned(sink);
         self.rail.make_room();
@@ -178,6 +184,12 @@ impl Rail for FabricRail {
         let events = poller.poll().map_err(|error| self.rail.refused("poll", &error))?;
         for event in events {
             count += self.rail.tell(event, sink);
+        }
+        if let Some(groups) = &mut self.rail.groups {
+            if count == 0 {
+                groups.polled_nothing();
+            }
+            self.rail.post_waiting(Waiters::Due);
         }
         Ok(count)
     }
@@ -187,7 +199,8 @@ impl Rail for FabricRail {
     }
 
     fn may_sleep(&mut self) -> Result<bool, RailError> {
-        if self.rail.has_something_to_tell() || self.cq.wait_fd().is_none() {
+        let is_idle = !self.rail.has_something_to_tell() && !self.rail.has_something_to_post();
+        if !is_idle || self.cq.wait_fd().is_none() {
             return Ok(false);
         }
         self.cq.may_sleep().map_err(|error| self.rail.refused("wait", &error))

@@ -6,8 +6,18 @@ use farreach_memory::Buffers;
 use farreach_rail::{LinkKey, Proof, RailError, Refusal, RemoteSegment, RemoteSegments, WorkRequest};
 
 use super::failure;
+use super::groups::{Groups, Waiting};
 use super::links::{Connected, Link};
 use super::resources::Resources;
+
+/// Which of the writes that wait for their group are posted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waiters {
+    /// Those of a complete group, or all if few writes are ahead of them.
+    Due,
+    /// All.
+    All,
+}
 
 impl Resources {
     pub(super) fn post(
@@ -17,38 +27,131 @@ impl Resources {
         request: WorkRequest<'_>,
         buffers: Buffers,
     ) -> Result<(), (Refusal, Buffers)> {
-        let connected = match self.links.get_mut(key) {
-            Some(Link::Connected(connected)) => connected,
-            link => return Err((Refusal::LinkDown(why_down(link)), buffers)),
-        };
-        let Some(endpoint) = &mut self.endpoint else {
-            return Err((Refusal::LinkDown(why_down(None)), buffers));
-        };
-        let delivers = self.properties.writes_prove == Proof::Delivered;
-        let made = match check(request, &buffers, self.properties.message_max) {
-            Ok(()) => to_library(request, buffers, connected, delivers),
-            Err(why) => Err((why, buffers)),
-        };
-        let posted = match made {
-            Ok(request) => endpoint.post_mut(request.tag(tag)),
-            Err((why, buffers)) => {
-                let error = RailError::new(
-                    format!("post over {}", self.properties.name),
-                    why,
-                    "this is a bug in farreach: report it",
-                );
-                return Err((Refusal::Never(error), buffers));
+        let is_write = matches!(request, WorkRequest::Write { .. } | WorkRequest::WriteScattered { .. });
+        let mut number = tag;
+        if let Some(groups) = &self.groups {
+            if is_write && groups.must_wait() {
+                return self.post_later(key, tag, request, buffers);
             }
+            if is_write {
+                number = groups.next_number();
+            } else if groups.waiting() > 0 && !self.post_waiting(Waiters::All) {
+                // Other operations do not overtake writes.
+                return Err((Refusal::Full, buffers));
+            }
+        }
+        let delivers = self.properties.writes_prove == Proof::Delivered;
+        let request = self.make(key, request, buffers, delivers)?;
+        let Some(endpoint) = &mut self.endpoint else {
+            return Err((Refusal::LinkDown(why_down(None)), request.into_buffers()));
         };
-        match posted {
+        match endpoint.post_mut(request.tag(number)) {
             Ok(()) => {
-                connected.doubt.clear();
+                self.links.clear_doubt(key);
+                if is_write && let Some(groups) = &mut self.groups {
+                    groups.posted(tag, true);
+                }
                 Ok(())
             }
             Err(PostError { reason, request }) => {
                 Err((self.understand(key, &reason), request.into_buffers()))
             }
         }
+    }
+
+    /// Converts a work request into one of the library.
+    #[inline]
+    fn make(
+        &mut self,
+        key: LinkKey,
+        request: WorkRequest<'_>,
+        buffers: Buffers,
+        delivers: bool,
+    ) -> Result<TransmitRequest, (Refusal, Buffers)> {
+        let connected = match self.links.get_mut(key) {
+            Some(Link::Connected(connected)) => connected,
+            link => return Err((Refusal::LinkDown(why_down(link)), buffers)),
+        };
+        let made = match check(request, &buffers, self.properties.message_max) {
+            Ok(()) => to_library(request, buffers, connected, delivers),
+            Err(why) => Err((why, buffers)),
+        };
+        made.map_err(|(why, buffers)| {
+            let error = RailError::new(
+                format!("post over {}", self.properties.name),
+                why,
+                "this is a bug in farreach: report it",
+            );
+            (Refusal::Never(error), buffers)
+        })
+    }
+
+    /// Accepts a write that waits for its group, and posts the group if it is due.
+    fn post_later(
+        &mut self,
+        key: LinkKey,
+        tag: u64,
+        request: WorkRequest<'_>,
+        buffers: Buffers,
+    ) -> Result<(), (Refusal, Buffers)> {
+        if !self.groups.as_ref().is_some_and(Groups::has_room) && !self.post_waiting(Waiters::Due) {
+            return Err((Refusal::Full, buffers));
+        }
+        let bytes = buffers.len();
+        let request = self.make(key, request, buffers, false)?;
+        if let Some(groups) = &mut self.groups {
+            groups.wait(Waiting { tag, bytes, request: (key, request) });
+        }
+        self.post_waiting(Waiters::Due);
+        Ok(())
+    }
+
+    /// Posts the writes that wait for their group, as one group. The completion queue is not read
+    /// meanwhile. Returns whether none waits any more.
+    ///
+    /// If the library accepts none of them now, they keep waiting. If it accepts only some, nothing
+    /// will prove that these have landed, so the link has failed.
+    pub(super) fn post_waiting(&mut self, which: Waiters) -> bool {
+        let (Some(groups), Some(endpoint)) = (&mut self.groups, &mut self.endpoint) else { return true };
+        if which == Waiters::Due && !groups.is_due() {
+            return groups.waiting() == 0;
+        }
+        // The table of the endpoint must not be the reason for which a group breaks off.
+        let room = endpoint.transmit_depth().saturating_sub(endpoint.transmits_in_flight());
+        let count = groups.waiting().min(room);
+        for place in 1..=count {
+            let Some(Waiting { tag, bytes, request: (key, request) }) = groups.take_waiting() else { break };
+            let asks = place == count;
+            let request = if asks { request.delivered() } else { request };
+            match endpoint.post_mut(request.tag(groups.next_number())) {
+                Ok(()) => {
+                    groups.posted(tag, asks);
+                    self.links.clear_doubt(key);
+                }
+                Err(PostError { reason, request }) => {
+                    groups.put_back(Waiting { tag, bytes, request: (key, request) });
+                    return self.waiting_refused(key, &reason, place > 1);
+                }
+            }
+        }
+        groups.waiting() == 0
+    }
+
+    /// Handles the refusal of a write that waited for its group. Returns whether none waits any more.
+    #[cold]
+    fn waiting_refused(&mut self, key: LinkKey, reason: &fab::Refusal, is_broken_off: bool) -> bool {
+        let error = match self.understand(key, reason) {
+            Refusal::Full if !is_broken_off => return false,
+            Refusal::Full => RailError::new(
+                format!("post over {}", self.properties.name),
+                "the connection was lost while writes were posted",
+                "none is needed: they are posted again over a new link",
+            ),
+            Refusal::LinkDown(error) | Refusal::Never(error) => error,
+        };
+        self.links.fail(key, &error);
+        self.fail_waiting(&error);
+        true
     }
 
     /// Converts a refusal. "Queue full" is not believed indefinitely; see

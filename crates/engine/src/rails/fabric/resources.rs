@@ -6,12 +6,13 @@ use std::sync::Arc;
 use farreach_fabric as fab;
 use farreach_fabric::{
     AddressVector, Completion, CompletionQueue, Domain, Endpoint, EndpointBuilder, Error, ExposedKey,
-    OperationKind, ReceiveRequest, RemoteAccess,
+    OperationKind, ReceiveRequest, RemoteAccess, TransmitRequest,
 };
 use farreach_memory::{Buffers, Exposed, Memory, Slice};
-use farreach_rail::{Event, Key, KeyId, LinkKey, Properties, RailError};
+use farreach_rail::{Event, Key, KeyId, LinkKey, Proof, Properties, RailError};
 
 use super::end::End;
+use super::groups::{Cause, Groups};
 use super::links::{Connected, Doubt, Link, Links};
 use super::properties::{depth, properties};
 use super::{FabricSettings, failure};
@@ -47,6 +48,8 @@ pub(super) struct Resources {
     exposed_count: u64,
     held: Held,
     pub(super) links: Links,
+    /// Writes that share requests for delivery. `None` if each write asks for itself.
+    pub(super) groups: Option<Groups<(LinkKey, TransmitRequest), Buffers>>,
     /// Operations that a reset has returned and that were not reported yet.
     returned: VecDeque<Returned>,
     /// Receive buffers that are not posted.
@@ -87,6 +90,7 @@ impl Resources {
             exposed_count: 0,
             held: Held { look_at: LOOK_AT_LEAST, unseen_bytes: 0 },
             links: Links::default(),
+            groups: None,
             returned: VecDeque::new(),
             rooms: rooms(domain, settings.receive_count, properties.message_max)?,
             unattributed: UnattributedErrors::default(),
@@ -103,6 +107,16 @@ impl Resources {
     /// Converts an error of the library, with the operation and this rail.
     pub(super) fn refused(&self, operation: &str, error: &Error) -> RailError {
         failure::of_error(format!("{operation} over {}", self.properties.name), error)
+    }
+
+    /// Lets writes share requests for delivery, if the provider can. The rail has only one link from
+    /// now on: an answer proves nothing about the connection of another one.
+    pub(super) fn share_delivery(&mut self) {
+        let covers_earlier =
+            self.domain.profile().delivery_covers_earlier && self.properties.limits.is_ordered;
+        if covers_earlier && self.properties.writes_prove == Proof::Delivered {
+            self.groups = Some(Groups::new());
+        }
     }
 
     fn no_endpoint(&self) -> RailError {
@@ -150,18 +164,49 @@ impl Resources {
         // First, so that no link stays open if the endpoint cannot be closed or opened again.
         self.links.close_all();
         let Some(endpoint) = self.endpoint.take() else { return Err(self.no_endpoint()) };
-        let returned = endpoint.close().map_err(|error| self.refused("reset", &error))?;
-        for operation in returned {
+        let mut closed = endpoint.close().map_err(|error| self.refused("reset", &error));
+        let reason = self.was_reset();
+        // Also if the endpoint cannot be closed: it has none of these.
+        self.fail_waiting(&reason);
+        for operation in closed.as_mut().map(std::mem::take).unwrap_or_default() {
             if operation.kind == OperationKind::Receive {
                 self.rooms.extend(operation.buffers.into_slice());
                 continue;
             }
             // All operations are returned: a provider whose close does not stop peers cannot be a
             // rail.
-            let reason = self.was_reset();
-            self.returned.push_back(Returned { tag: operation.tag, buffers: operation.buffers, reason });
+            let tag = match &mut self.groups {
+                Some(groups) if operation.kind == OperationKind::Write => groups.given_back(operation.tag),
+                _ => Some(operation.tag),
+            };
+            let (buffers, reason) = (operation.buffers, reason.clone());
+            self.returned.extend(tag.map(|tag| Returned { tag, buffers, reason }));
         }
-        Ok(())
+        if let Some(groups) = &mut self.groups {
+            let held = groups.end_posted();
+            self.returned.extend(held.map(|(tag, buffers)| Returned {
+                tag,
+                buffers,
+                reason: reason.clone(),
+            }));
+        }
+        closed.map(drop)
+    }
+
+    /// Returns the writes that wait for their group, and those of a group that was broken off, with
+    /// the next poll.
+    pub(super) fn fail_waiting(&mut self, reason: &RailError) {
+        let Some(groups) = &mut self.groups else { return };
+        let returned = &mut self.returned;
+        groups.break_off::<()>(&mut |tag, buffers, _| {
+            returned.push_back(Returned { tag, buffers, reason: reason.clone() });
+        });
+        let waiting = groups.end_waiting();
+        self.returned.extend(waiting.map(|waiting| Returned {
+            tag: waiting.tag,
+            buffers: waiting.request.1.into_buffers(),
+            reason: reason.clone(),
+        }));
     }
 
     /// Opens an endpoint after the old one was closed: with a new queue if the old one cannot be
@@ -273,14 +318,28 @@ impl Resources {
     }
 
     fn tell_completed(&mut self, completion: Completion, sink: &mut dyn FnMut(Event<'_>)) -> usize {
-        let tag = completion.tag();
+        let (tag, kind) = (completion.tag(), completion.kind());
         let (outcome, buffers) = completion.into_parts();
+        let name = &self.properties.name;
         let outcome = match outcome {
             Ok(_) => Ok(()),
-            Err(failure) => Err(failure::of_failure(&self.properties.name, &failure)),
+            Err(failure) => Err(failure::of_failure(name, &failure)),
         };
-        sink(Event::Completed { tag, buffers, outcome });
-        1
+        let groups = self.groups.as_mut().filter(|_| kind == OperationKind::Write);
+        let Some(groups) = groups else {
+            sink(Event::Completed { tag, buffers, outcome });
+            return 1;
+        };
+        let mut count = 0;
+        groups.completed(tag, buffers, outcome, &mut |tag, buffers, outcome| {
+            let outcome = outcome.map_err(|cause| match cause {
+                Cause::Own(error) => error,
+                Cause::Unproven => unproven(name),
+            });
+            sink(Event::Completed { tag, buffers, outcome });
+            count += 1;
+        });
+        count
     }
 
     fn tell_message(&mut self, completion: Completion, sink: &mut dyn FnMut(Event<'_>)) -> usize {
@@ -313,8 +372,14 @@ impl Resources {
         !self.returned.is_empty()
     }
 
+    /// Returns whether writes wait for their group.
+    pub(super) fn has_something_to_post(&self) -> bool {
+        self.groups.as_ref().is_some_and(|groups| groups.waiting() > 0)
+    }
+
     pub(super) fn in_flight(&self) -> usize {
-        self.endpoint.as_ref().map_or(0, Endpoint::transmits_in_flight) + self.returned.len()
+        let kept = self.groups.as_ref().map_or(0, Groups::kept);
+        self.endpoint.as_ref().map_or(0, Endpoint::transmits_in_flight) + kept + self.returned.len()
     }
 }
 
@@ -347,6 +412,12 @@ pub(super) fn access(rights: Rights) -> RemoteAccess {
     .into_iter()
     .filter(|(right, _)| rights.contains(*right))
     .fold(RemoteAccess::empty(), |all, (_, access)| all | access)
+}
+
+#[cold]
+fn unproven(rail: &str) -> RailError {
+    let cause = "a write after it has failed: it is unknown whether this one took effect";
+    RailError::new(format!("write over {rail}"), cause, "post it again over a new link")
 }
 
 fn misuse(operation: &str, cause: &str) -> RailError {

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use farreach_memory::{Buffer, Buffers, Exposed, Memory, process_epoch};
 use farreach_proto::counter::IMMEDIATE_PAGES_MAX;
-use farreach_proto::machine::HEADER;
+use farreach_proto::machine::MessageHeader;
 use farreach_rail::{
     EndedKeys, Event, Key, KeyId, Limits, LinkKey, PeerKey, Proof, Properties, Rail, RailError, Refusal,
     RemoteSegment, Scope, WorkRequest,
@@ -125,7 +125,7 @@ pub struct ShmRail {
 
 impl ShmRail {
     /// The maximum of `Settings::message_max` of an engine with this rail, in bytes.
-    pub const MESSAGE_BYTES_MAX: usize = MESSAGE_MAX - HEADER;
+    pub const MESSAGE_BYTES_MAX: usize = MESSAGE_MAX - MessageHeader::LEN;
 
     /// Opens the rail: links with so many work requests in flight, and messages of this length. It
     /// reaches processes of the same network namespace.
@@ -528,6 +528,7 @@ impl Rail for ShmRail {
         for link in links {
             self.wake(link);
         }
+        self.report_if_proven(id);
         begun
     }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use farreach_rail::{KeyId, LinkKey, RailError};
-use farreach_shm::{Exchange, ExchangeError};
+use farreach_shm::{Access, Exchange, ExchangeError};
 
 use super::end::End;
 use super::key::GrantKey;
@@ -58,6 +58,10 @@ impl Proofs {
         }
         if !key.is_ended {
             return Err(RailError::new(OPERATION, "the key has not ended", "end the key first"));
+        }
+        if key.access == Access::ReadOnly {
+            end_reading(key, ends);
+            return Ok(());
         }
         let Some(memory) = key.memory.upgrade() else { return Ok(()) };
         // A grant that was taken from its link cannot be confirmed any more, so it is taken only if
@@ -128,6 +132,19 @@ impl Proofs {
     pub(super) fn stop(&mut self, id: KeyId) {
         self.running.take_if(|running| running.key == id);
     }
+}
+
+/// Ends a key by which its peer could only read. That needs no exchange: the peer's library reports that
+/// the key was revoked, whatever it still reads.
+fn end_reading(key: &mut GrantKey, ends: &mut BTreeMap<LinkKey, End>) {
+    key.bound.retain(|(of, value)| {
+        let Some(end) = ends.get_mut(of) else { return true };
+        let Some(grant) = end.link().and_then(|link| link.take_revoked(*value)) else { return true };
+        end.grants.remove(value);
+        // It is a grant for reading, so it ends.
+        drop(grant.end_reading());
+        false
+    });
 }
 
 fn refused(error: &ExchangeError) -> RailError {

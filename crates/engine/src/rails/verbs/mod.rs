@@ -30,6 +30,7 @@ mod post;
 mod queues;
 mod rail;
 mod receives;
+mod regions;
 mod settings;
 mod windows;
 
@@ -45,6 +46,7 @@ use farreach_verbs::wakeup::Wakeup;
 use self::account::{Account, Pending};
 use self::error::{closed, told};
 use self::links::{Link, LinkState};
+use self::regions::Regions;
 use self::windows::{BINDINGS_MAX, GrantKey};
 
 pub use self::ports::{VerbsPort, rails, rails_named};
@@ -75,6 +77,7 @@ pub struct VerbsRail {
     account: Account,
     queues: Queues,
     keys: HashMap<KeyId, GrantKey>,
+    regions: Regions,
     exposures_made: u64,
     /// Events that the next poll reports.
     backlog: VecDeque<Pending>,
@@ -95,6 +98,11 @@ impl VerbsRail {
     /// was closed before they were done.
     pub fn given_up(&self) -> u64 {
         self.account.given_up
+    }
+
+    /// Returns the number of regions that were registered for windows of peers.
+    pub fn regions_made(&self) -> u64 {
+        self.regions.made()
     }
 
     fn make_queue_pair(&self, queue: usize) -> Result<QueuePair, farreach_verbs::Error> {

@@ -16,6 +16,7 @@ use super::error::told;
 use super::links::Links;
 use super::queues::{Plan, Queues};
 use super::receives::Receives;
+use super::regions::Regions;
 use super::{VerbsPort, VerbsRail, VerbsSettings, bindings_max};
 
 /// Retries for ever if the peer has no receive buffer.
@@ -62,6 +63,7 @@ impl VerbsRail {
             },
             queues: Queues::new(&context, channel, plan),
             keys: HashMap::new(),
+            regions: Regions::default(),
             exposures_made: 0,
             backlog: VecDeque::new(),
             events,

@@ -22,6 +22,8 @@ struct Queue {
     cq: CompletionQueue,
     links: u32,
     links_max: u32,
+    /// Whether a notification was requested and its event was not taken yet.
+    is_armed: bool,
 }
 
 /// The sizes of the queues.
@@ -99,7 +101,7 @@ impl Queues {
             .channel(&self.channel)
             .build(&self.context)
             .map_err(|error| told(format!("create completion queue {} on {name}", index + 1), &error))?;
-        self.all.push(Queue { cq, links: 0, links_max });
+        self.all.push(Queue { cq, links: 0, links_max, is_armed: false });
         Ok(index)
     }
 
@@ -155,11 +157,19 @@ impl Queues {
     pub(super) fn arm(&mut self) -> Result<bool, RailError> {
         let failed = |error| told("request a completion notification", &error);
         // Consumes the events of earlier requests: each has ended a sleep, or arrived while no
-        // thread slept.
-        while self.channel.get_event().map_err(failed)?.is_some() {}
+        // thread slept. A request raises one event at most, so none is looked for beyond those: that
+        // would be a system call.
+        while self.all.iter().any(|queue| queue.is_armed)
+            && let Some(cq) = self.channel.get_event().map_err(failed)?
+        {
+            self.all.iter_mut().filter(|queue| queue.cq == cq).for_each(|queue| queue.is_armed = false);
+        }
         let mut is_idle = true;
-        for queue in self.all.iter().filter(|queue| queue.links > 0) {
-            queue.cq.req_notify(false).map_err(failed)?;
+        for queue in self.all.iter_mut().filter(|queue| queue.links > 0) {
+            if !queue.is_armed {
+                queue.cq.req_notify(false).map_err(failed)?;
+                queue.is_armed = true;
+            }
             // A completion before the request raises no event.
             is_idle &= !queue.cq.poller().has_completions().map_err(failed)?;
         }

@@ -93,8 +93,7 @@ impl Rail for VerbsRail {
         let made = match self.properties.keys_are_bound {
             false => self.pd.expose_also(memory, access).map(|region| GrantKey::unbound(region, access)),
             true => {
-                let of_region = AccessFlags::RELAXED_ORDERING | AccessFlags::MW_BIND;
-                let region = self.pd.expose_also(memory, of_region);
+                let region = self.regions.get(&self.pd, memory);
                 region.and_then(|region| GrantKey::to_be_bound(&self.pd, region, access))
             }
         };
@@ -123,6 +122,7 @@ impl Rail for VerbsRail {
     fn end_key(&mut self, key: KeyId) -> Result<(), RailError> {
         let Some(of_it) = self.keys.remove(&key) else { return Err(no_such_key("end", &self.account.rail)) };
         let Self { account, backlog, .. } = self;
+        let place = of_it.place();
         let ended = of_it.end(|link| {
             let (window, waiting) = account.links.get_mut(link)?.windows.take(key);
             if let Some(tag) = waiting {
@@ -131,6 +131,9 @@ impl Rail for VerbsRail {
             }
             window
         });
+        if let Some(place) = place {
+            self.regions.forget_ended(place);
+        }
         ended.map_err(|error| self.failed("end a key", &error))
     }
 

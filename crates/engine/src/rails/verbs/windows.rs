@@ -14,6 +14,8 @@ use farreach_verbs::pd::ProtectionDomain;
 use farreach_verbs::region::ExposedKey;
 use farreach_verbs::wr::SendRequest;
 
+use super::regions::Place;
+
 /// Bindings that one link may have in flight. Its queues have room for as many in addition to the
 /// window of work requests.
 pub(super) const BINDINGS_MAX: usize = 16;
@@ -26,6 +28,8 @@ const REMOTE: AccessFlags =
 #[derive(Debug)]
 pub(super) struct GrantKey {
     region: Arc<ExposedKey>,
+    /// The place of the region among those that several keys may share.
+    place: Option<Place>,
     /// The access of the peer.
     access: AccessFlags,
     /// A window for the first link, allocated with the key: a grant fails if the card has no window
@@ -38,17 +42,21 @@ pub(super) struct GrantKey {
 impl GrantKey {
     /// Creates a key that peers use as it is.
     pub(super) fn unbound(region: ExposedKey, access: AccessFlags) -> Self {
-        Self { region: Arc::new(region), access, spare: None, links: Vec::new() }
+        Self { region: Arc::new(region), place: None, access, spare: None, links: Vec::new() }
     }
 
     /// Creates a key that must be bound to links.
     pub(super) fn to_be_bound(
         pd: &ProtectionDomain,
-        region: ExposedKey,
+        (place, region): (Place, Arc<ExposedKey>),
         access: AccessFlags,
     ) -> Result<Self, farreach_verbs::Error> {
         let spare = Some(pd.alloc_mw(WindowType::Two)?);
-        Ok(Self { spare, ..Self::unbound(region, access) })
+        Ok(Self { region, place: Some(place), access, spare, links: Vec::new() })
+    }
+
+    pub(super) fn place(&self) -> Option<Place> {
+        self.place
     }
 
     pub(super) fn region(&self) -> &ExposedKey {
@@ -86,7 +94,8 @@ impl GrantKey {
         outcome?;
         match Arc::into_inner(region) {
             Some(region) => region.end(),
-            // A window that cannot be revoked holds it, and the memory counts the key for good.
+            // Another key has windows of the region. Or a window that cannot be revoked holds it, and the
+            // memory counts the key for good.
             None => Ok(()),
         }
     }

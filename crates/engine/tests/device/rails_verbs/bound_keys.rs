@@ -188,3 +188,35 @@ fn forged_keys_reach_nothing() {
         }
     });
 }
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn memory_of_many_keys_is_registered_once() {
+    on_host_a(|| {
+        let mut pair = Pair::with(&bound());
+        let granted = pair.b.granted(1, LEN);
+        let before = pair.b.rail.regions_made();
+        let keys: Vec<_> = (0..8)
+            .map(|_| pair.b.rail.make_key(PeerKey(0), &granted.memory, Rights::READ).unwrap().id)
+            .collect();
+        assert_eq!((pair.b.rail.regions_made() - before, granted.memory.keys()), (0, 1));
+        for key in keys.into_iter().chain([granted.id]) {
+            assert_eq!(granted.memory.keys(), 1);
+            pair.b.rail.end_key(key).unwrap();
+        }
+        assert_eq!(granted.memory.keys(), 0, "the last one has ended the region");
+        let again = pair.b.rail.make_key(PeerKey(0), &granted.memory, Rights::READ).unwrap();
+        assert_eq!(pair.b.rail.regions_made() - before, 1);
+        pair.b.rail.end_key(again.id).unwrap();
+        // Shared memory can be read, and a window that writes to it is refused.
+        let shared = std::sync::Arc::new(farreach_memory::Exposed::from(
+            farreach_memory::Memory::allocate(LEN).unwrap().share(),
+        ));
+        let key = pair.b.rail.make_key(PeerKey(0), &shared, Rights::READ).unwrap();
+        pair.b.rail.bind_key(pair.b.link, key.id, 9).unwrap();
+        let (_, _, bound) = pair.until("key", |pair| pair.b.told.bound.pop_front());
+        bound.expect("a window for reading is bound");
+        pair.b.rail.end_key(key.id).unwrap();
+        pair.finish();
+    });
+}

@@ -11,17 +11,17 @@ mod remote_counters;
 mod transfer;
 mod transfers;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::Tuning;
 use super::names::Names;
 use super::timers::NEVER;
+use super::{OpId, Tuning};
 use crate::counter::{CounterId, LinkId};
 use crate::lost::LostReason;
 use crate::wire::Hello;
 
 pub(crate) use granted::Granted;
-pub(crate) use incoming::TooMany;
+pub(crate) use incoming::{Confirm, TooMany};
 pub(crate) use link::{Due, Expected, Link, LinkTimes, MadeEnd, NO_LINK, Phase, Remains};
 pub(crate) use links::Links;
 use liveness::Liveness;
@@ -52,6 +52,14 @@ pub(crate) struct Peer {
     pub(crate) own_grants: BTreeSet<u64>,
     /// The number of those grants that are being revoked.
     pub(crate) revoking: usize,
+    /// The names of its certificate, which were verified.
+    pub(crate) certificate_names: Vec<String>,
+    /// Publications that were withdrawn from it alone.
+    pub(crate) withdrawn: BTreeSet<u64>,
+    /// Requests of this side to open publications of the peer.
+    pub(crate) openings: BTreeMap<u64, Vec<OpId>>,
+    /// Requests of this side to open shared counters of the peer.
+    pub(crate) counter_openings: BTreeMap<u64, Vec<OpId>>,
     pub(crate) outgoing: Outgoing,
     pub(crate) incoming: Incoming,
     pub(crate) atomics: Atomics,
@@ -97,6 +105,10 @@ impl Peer {
             own_counters: Vec::new(),
             own_grants: BTreeSet::new(),
             revoking: 0,
+            certificate_names: Vec::new(),
+            withdrawn: BTreeSet::new(),
+            openings: BTreeMap::new(),
+            counter_openings: BTreeMap::new(),
             outgoing: Outgoing::new(tuning.messages),
             incoming: Incoming::default(),
             atomics: Atomics::default(),
@@ -140,7 +152,8 @@ impl Peer {
 
     /// Returns `true` if something waits for it: it is pinged more often.
     pub(crate) fn is_awaited(&self) -> bool {
-        let has_requests = !self.is_idle() || !self.outgoing.is_held() || self.revoking > 0;
+        let is_asked = !self.openings.is_empty() || !self.counter_openings.is_empty();
+        let has_requests = !self.is_idle() || !self.outgoing.is_held() || self.revoking > 0 || is_asked;
         has_requests || !self.is_up || self.is_left || self.liveness.is_watched()
     }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::counter::CounterId;
-use crate::machine::{Direction, HEADER, NAME_MAX, NewTransfer, TransferFault};
+use crate::machine::{Direction, MessageHeader, NAME_MAX, NewTransfer, TransferFault};
 use crate::plan::{Pages, Plan};
 use crate::wire::{BoundKey, GrantOffer};
 
@@ -257,10 +257,8 @@ fn a_mark_is_good_for_its_own_link_only() {
     let mut machine = ready();
     let mark = machine.peer(PEER).unwrap().links[0].own_mark();
     let message = |mark: u64, number: u64| {
-        let mut bytes = [mark.to_le_bytes(), number.to_le_bytes()].concat();
-        assert_eq!(bytes.len(), HEADER);
-        bytes.extend(b"hello");
-        bytes
+        let header = MessageHeader { mark, sequence: number, held: 0 };
+        [&header.encode()[..], b"hello"].concat()
     };
     let is_delivered = |machine: &mut Machine| {
         events(machine).iter().any(|event| matches!(event, Event::Message(PEER, bytes) if bytes == b"hello"))
@@ -352,7 +350,7 @@ fn any_number_in_any_frame_does_no_harm() {
 
 #[test]
 fn a_message_over_the_control_connection_is_no_longer_than_one_over_a_link() {
-    let link_max = properties().message_max - HEADER;
+    let link_max = properties().message_max - MessageHeader::LEN;
     for (len, is_fine) in [(0, true), (link_max, true), (link_max + 1, false)] {
         let mut machine = ready();
         machine.handle_frame(PEER, Frame::Message { sequence: 0, bytes: vec![0; len] }, 0);

@@ -1,0 +1,433 @@
+//! Memory that many peers may access: the owner publishes it once, and each peer opens it.
+
+use std::fmt;
+use std::ops::Deref;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use farreach_memory::{Exposed, Shared};
+use farreach_proto::error::OpenError;
+use farreach_proto::machine::OpenedMemory;
+use farreach_rail::RevokeAnswer;
+
+use crate::delivery::Waiter;
+use crate::driver::{Command, Driver};
+use crate::grant::PeerKeyTag;
+use crate::hung_call::Timeout;
+use crate::pending::{Answer, Making, Pending};
+use crate::progress::{Awaited, Listener, oneshot};
+use crate::running::Running;
+use crate::time::nanoseconds;
+use crate::watch::PeerCell;
+use crate::{Access, Error, GrantError, ParseTokenError, Peer, RemoteSlice, Rights};
+
+/// Local memory that many peers may access.
+///
+/// Each peer opens it by its [token](Self::token) ([`Peer::open`]) and gets keys of its own, so that
+/// it can be revoked for one peer alone. A peer that is lost loses its keys; the memory stays
+/// published.
+///
+/// - A `Publication<Shared>` ([`Engine::publish`](crate::Engine::publish)) is for reading. It derefs to
+///   its bytes, which nobody changes while it exists.
+/// - A `Publication<Exposed>` ([`Engine::publish_exposed`](crate::Engine::publish_exposed)) may give
+///   any rights. As granted memory, it does not deref to bytes: peers may change them at any time.
+///
+/// A publication that is dropped is revoked by the engine, which frees the memory when it is proven
+/// that no peer can access it.
+///
+/// ```
+/// use std::time::Duration;
+/// use farreach::{Access, Engine, Rights};
+///
+/// const SOON: Duration = Duration::from_secs(5);
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = Engine::new()?;
+/// let memory = store.allocate(1 << 20).wait(SOON)?;
+/// let blocks = store.publish_exposed(memory, Rights::READ, Access::Anyone).wait(SOON)?;
+/// blocks.write_at(0, b"block 0");
+///
+/// let address = store.listen("127.0.0.1:0")?;
+/// let reader = Engine::new()?;
+/// let peer = reader.connect(address.to_string())?.wait(SOON)?;
+/// let accepted = store.accept().wait(SOON)?;
+///
+/// let remote = peer.open(blocks.token()).wait(SOON)?;
+/// assert_eq!(remote.len(), 1 << 20);
+/// # drop(accepted);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Publication<M: Published = Exposed> {
+    progress: Arc<Running>,
+    id: u64,
+    /// Taken when the publication is revoked.
+    memory: Option<M::Held>,
+}
+
+/// A kind of memory that can be published: [`Shared`] or [`Exposed`].
+pub trait Published: sealed::Memory {}
+
+impl Published for Shared {}
+impl Published for Exposed {}
+
+mod sealed {
+    use super::{Arc, Exposed, Shared};
+
+    pub trait Memory: Sized + Send + Sync + 'static {
+        /// What the handle of a publication holds.
+        type Held: Send + Sync + 'static;
+        /// Returns the memory as the engine needs it, and what the owner keeps.
+        fn expose(self) -> (Exposed, Option<Self>);
+        /// Returns what the handle of a publication holds.
+        fn hold(kept: Option<Self>, exposed: Arc<Exposed>) -> Self::Held;
+        /// Releases what the handle holds. Returns the memory if the owner may keep it while peers lose
+        /// it.
+        fn release(held: Self::Held) -> Option<Self>;
+        /// Returns the memory after peers have lost it.
+        fn back(released: Option<Self>, revoked: Exposed) -> Self;
+    }
+
+    impl Memory for Shared {
+        type Held = Self;
+
+        fn expose(self) -> (Exposed, Option<Self>) {
+            (Exposed::from(self.clone()), Some(self))
+        }
+
+        fn hold(kept: Option<Self>, _exposed: Arc<Exposed>) -> Self {
+            kept.expect("`expose` has returned it")
+        }
+
+        fn release(held: Self) -> Option<Self> {
+            Some(held)
+        }
+
+        fn back(released: Option<Self>, revoked: Exposed) -> Self {
+            // The keys that are left hold the memory, so that it does not become a slice.
+            drop(revoked);
+            released.expect("`release` has returned it")
+        }
+    }
+
+    impl Memory for Exposed {
+        type Held = Arc<Self>;
+
+        fn expose(self) -> (Exposed, Option<Self>) {
+            (self, None)
+        }
+
+        fn hold(_kept: Option<Self>, exposed: Arc<Exposed>) -> Arc<Self> {
+            exposed
+        }
+
+        fn release(held: Arc<Self>) -> Option<Self> {
+            // The engine returns it when it holds the only handle.
+            drop(held);
+            None
+        }
+
+        fn back(_released: Option<Self>, revoked: Exposed) -> Self {
+            revoked
+        }
+    }
+}
+
+impl Publication<Exposed> {
+    fn memory(&self) -> &Exposed {
+        self.held()
+    }
+
+    /// Returns the number of bytes.
+    #[expect(clippy::len_without_is_empty, reason = "published memory is never empty")]
+    pub fn len(&self) -> usize {
+        self.memory().len()
+    }
+
+    /// Copies bytes from `offset` into `into`. Of bytes that a peer writes at the same time, each
+    /// may be old or new.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the range exceeds the memory.
+    pub fn read_at(&self, offset: usize, into: &mut [u8]) {
+        self.memory().read_at(offset, into);
+    }
+
+    /// Copies `from` to `offset`. A peer that reads the bytes at the same time may get old and new
+    /// ones.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the range exceeds the memory.
+    pub fn write_at(&self, offset: usize, from: &[u8]) {
+        self.memory().write_at(offset, from);
+    }
+
+    /// Returns the eight bytes at `offset` as an atomic of this process; see
+    /// [`Grant::atomic_at`](crate::Grant::atomic_at).
+    ///
+    /// # Panics
+    ///
+    /// Panics if the eight bytes exceed the memory, or if their address is not a multiple of eight.
+    pub fn atomic_at(&self, offset: usize) -> &AtomicU64 {
+        self.memory().atomic_at(offset)
+    }
+}
+
+impl Publication<Shared> {
+    /// Returns the memory, as a source of transfers for instance.
+    pub fn memory(&self) -> &Shared {
+        self.held()
+    }
+}
+
+impl Deref for Publication<Shared> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.memory()
+    }
+}
+
+impl<M: Published> Publication<M> {
+    /// Publishes memory.
+    pub(crate) fn make(
+        progress: &Arc<Running>,
+        memory: M,
+        rights: Rights,
+        access: Access,
+    ) -> Pending<Self, GrantError<M>> {
+        type Made<M> = (u64, <M as sealed::Memory>::Held);
+
+        let make = move |driver: &mut Driver, _| -> Made<M> {
+            let (exposed, kept) = memory.expose();
+            let (id, exposed) = driver.carrier.publish(&mut driver.machine, exposed, rights, access);
+            (id, M::hold(kept, exposed))
+        };
+        let of = Arc::clone(progress);
+        let finish = move |made: Result<Made<M>, Error>| match made {
+            Ok((id, memory)) => Ok(Self { progress: Arc::clone(&of), id, memory: Some(memory) }),
+            Err(error) => Err(GrantError { error, memory: None }),
+        };
+        let undo = |driver: &mut Driver, now, (id, memory): Made<M>| {
+            drop(memory);
+            driver.carrier.withdraw(&mut driver.machine, None, id, u64::MAX, now);
+        };
+        Pending::new(progress, Making::new(progress, "publish memory", make, finish, undo))
+    }
+
+    fn held(&self) -> &M::Held {
+        self.memory.as_ref().expect("only `begin_revoke` and `drop` take the memory")
+    }
+
+    /// Returns the token, for peers.
+    pub fn token(&self) -> PublicationToken {
+        PublicationToken(self.id)
+    }
+
+    /// Permits peers whose certificate has this name, in addition to those before. An error if
+    /// everybody may open it.
+    pub fn admit(&self, name: &str) -> Pending<()> {
+        let (id, name) = (self.id, name.to_owned());
+        Pending::call(&self.progress, "admit a name", move |driver, _| {
+            driver.machine.admit(id, &name).then_some(()).ok_or_else(Error::not_admitted)
+        })
+    }
+
+    /// Revokes the publication for one peer. The result is available when the peer has stopped or
+    /// cannot access the memory any more, within `timeout` and the time that a step of the engine
+    /// takes; see [`Grant::revoke`](crate::Grant::revoke) for what proves that. The peer cannot open
+    /// it again as long as it is connected.
+    pub fn revoke_peer(&self, peer: &Peer, timeout: Duration) -> Pending<()> {
+        let (sender, receiver) = oneshot::channel();
+        let (id, key) = (self.id, peer.key());
+        let call = move |driver: &mut Driver, now: u64| {
+            let op = driver.delivery.wait_for(Waiter::PeerRevoked(sender));
+            driver.machine.withdraw_from(op, id, key, deadline(now, timeout), now);
+        };
+        self.progress.submit(Command::Call(Box::new(call)));
+        Pending::new(&self.progress, PeerRevocation { receiver })
+    }
+
+    /// Revokes the publication for all peers, and returns the memory. Blocks for at most `timeout`
+    /// and two seconds; see [`begin_revoke`](Self::begin_revoke) for tasks.
+    ///
+    /// [`Exposed::try_into_slice`] and [`Shared::try_unshare`] make it a [`Slice`](crate::Slice) if it is
+    /// proven that no peer can access it; see [`Grant::revoke`](crate::Grant::revoke).
+    pub fn revoke(self, timeout: Duration) -> Result<M, Error> {
+        self.begin_revoke(timeout).wait(timeout.saturating_add(MARGIN))
+    }
+
+    /// Starts to [revoke](Self::revoke) the publication. The result is available within `timeout`,
+    /// plus the time that a step of the engine takes. If it is dropped before, the engine frees the
+    /// memory when no peer can access it.
+    pub fn begin_revoke(mut self, timeout: Duration) -> Pending<M> {
+        let (sender, receiver) = oneshot::channel();
+        let (id, released) = (self.id, self.memory.take().and_then(M::release));
+        let call = move |driver: &mut Driver, now: u64| {
+            let op = driver.delivery.wait_for(Waiter::Revoked(sender));
+            driver.carrier.withdraw(&mut driver.machine, Some(op), id, deadline(now, timeout), now);
+        };
+        self.progress.submit(Command::Call(Box::new(call)));
+        Pending::new(&self.progress, Withdrawal { receiver, released })
+    }
+}
+
+/// The time for the machine's answer to arrive, which it gives at the deadline.
+const MARGIN: Duration = Duration::from_secs(2);
+
+/// Returns the deadline of a revocation. The largest number is reserved for memory that is not wanted
+/// back.
+fn deadline(now: u64, timeout: Duration) -> u64 {
+    now.saturating_add(nanoseconds(timeout)).min(u64::MAX - 1)
+}
+
+impl<M: Published> Drop for Publication<M> {
+    fn drop(&mut self) {
+        let Some(memory) = self.memory.take() else { return };
+        drop(memory);
+        let id = self.id;
+        let call = move |driver: &mut Driver, now: u64| {
+            driver.carrier.withdraw(&mut driver.machine, None, id, u64::MAX, now);
+        };
+        self.progress.submit(Command::Call(Box::new(call)));
+    }
+}
+
+impl<M: Published> fmt::Debug for Publication<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Publication").field("token", &self.token()).finish_non_exhaustive()
+    }
+}
+
+struct PeerRevocation {
+    receiver: oneshot::Receiver<Result<(), &'static str>>,
+}
+
+impl Answer<Result<(), Error>> for PeerRevocation {
+    fn is_ready(&self) -> bool {
+        self.receiver.is_ready()
+    }
+
+    fn listen(&self, listener: &Listener) {
+        self.receiver.listen(listener);
+    }
+
+    fn take(&mut self) -> Option<Result<(), Error>> {
+        Some(match self.receiver.take()? {
+            Ok(answer) => answer.map_err(Error::not_revoked),
+            Err(_) => Err(Error::ended()),
+        })
+    }
+
+    fn timed_out(&mut self, timeout: &Timeout) -> Result<(), Error> {
+        Err(Error::timed_out("revoke a publication for a peer", timeout))
+    }
+
+    fn ended(&mut self) -> Result<(), Error> {
+        Err(Error::ended())
+    }
+}
+
+struct Withdrawal<M> {
+    receiver: oneshot::Receiver<RevokeAnswer>,
+    /// What the owner kept while peers lost it.
+    released: Option<M>,
+}
+
+impl<M: Published> Answer<Result<M, Error>> for Withdrawal<M> {
+    fn is_ready(&self) -> bool {
+        self.receiver.is_ready()
+    }
+
+    fn listen(&self, listener: &Listener) {
+        self.receiver.listen(listener);
+    }
+
+    fn take(&mut self) -> Option<Result<M, Error>> {
+        Some(match self.receiver.take()? {
+            Ok(RevokeAnswer::Back(memory)) => Ok(M::back(self.released.take(), memory)),
+            Ok(RevokeAnswer::NotYet(why)) => Err(Error::not_revoked(why)),
+            Err(_) => Err(Error::ended()),
+        })
+    }
+
+    fn timed_out(&mut self, timeout: &Timeout) -> Result<M, Error> {
+        Err(Error::timed_out("revoke a publication", timeout))
+    }
+
+    fn ended(&mut self) -> Result<M, Error> {
+        Err(Error::ended())
+    }
+}
+
+/// A request to open a publication of a peer.
+pub(crate) struct OpeningPublication {
+    pub(crate) receiver: oneshot::Receiver<Result<OpenedMemory, OpenError>>,
+    pub(crate) cell: Arc<PeerCell>,
+    pub(crate) peer: PeerKeyTag,
+}
+
+impl Answer<Result<RemoteSlice, Error>> for OpeningPublication {
+    fn is_ready(&self) -> bool {
+        self.receiver.is_ready()
+    }
+
+    fn listen(&self, listener: &Listener) {
+        self.receiver.listen(listener);
+    }
+
+    fn take(&mut self) -> Option<Result<RemoteSlice, Error>> {
+        Some(match self.receiver.take()? {
+            Ok(Ok(OpenedMemory { grant, len, rights })) => {
+                Ok(RemoteSlice { peer: self.peer, grant, offset: 0, len, rights })
+            }
+            Ok(Err(OpenError::PeerLost { reason })) => Err(Error::peer_lost(&self.cell.why(reason))),
+            Ok(Err(error)) => Err(Error::not_opened(&error)),
+            Err(_) => Err(Error::ended()),
+        })
+    }
+
+    fn timed_out(&mut self, timeout: &Timeout) -> Result<RemoteSlice, Error> {
+        Err(Error::timed_out("open published memory", timeout))
+    }
+
+    fn ended(&mut self) -> Result<RemoteSlice, Error> {
+        Err(Error::ended())
+    }
+}
+
+/// The token of a publication. A program sends it to peers as text, or by serde.
+///
+/// ```
+/// use farreach::PublicationToken;
+///
+/// let token: PublicationToken = "p-7".parse()?;
+/// assert_eq!(token.to_string(), "p-7");
+/// # Ok::<(), farreach::ParseTokenError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+pub struct PublicationToken(u64);
+
+impl PublicationToken {
+    pub(crate) fn id(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for PublicationToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "p-{:x}", self.0)
+    }
+}
+
+impl FromStr for PublicationToken {
+    type Err = ParseTokenError;
+
+    fn from_str(text: &str) -> Result<Self, ParseTokenError> {
+        crate::token::parse(text, "p-").map(Self).ok_or(ParseTokenError { what: "publication" })
+    }
+}

@@ -1,0 +1,60 @@
+//! Confirmations that are due: of messages that this side's engine holds.
+//!
+//! A confirmation is a frame over the control connection, unless a message to the peer carries it
+//! first. Where each message is answered by one, it therefore waits for the answer.
+
+use std::collections::VecDeque;
+
+use super::PeerKey;
+
+/// How long a confirmation waits for a message that carries it, in nanoseconds.
+pub(super) const WAIT: u64 = 1_000_000;
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(super) struct Confirmations {
+    /// Peers that get theirs in this step.
+    now: Vec<PeerKey>,
+    /// Peers that get theirs at this time. All wait equally long, so these are in order.
+    later: VecDeque<(u64, PeerKey)>,
+}
+
+impl Confirmations {
+    pub(super) fn add_now(&mut self, key: PeerKey) {
+        self.now.push(key);
+    }
+
+    pub(super) fn add_at(&mut self, at: u64, key: PeerKey) {
+        self.later.push_back((at, key));
+    }
+
+    /// Removes a peer that gets its confirmation in this step.
+    #[inline]
+    pub(super) fn take_now(&mut self) -> Option<PeerKey> {
+        self.now.pop()
+    }
+
+    /// Removes a peer whose time has come, and returns it with that time.
+    #[inline]
+    pub(super) fn take_due(&mut self, now: u64) -> Option<(u64, PeerKey)> {
+        self.take_first_if(|(at, _)| at <= now)
+    }
+
+    /// Removes the first entry if it is of this peer, to which a message has been posted.
+    #[inline]
+    pub(super) fn was_carried(&mut self, key: PeerKey) {
+        self.take_first_if(|(_, first)| first == key);
+    }
+
+    #[inline]
+    fn take_first_if(&mut self, is_wanted: impl FnOnce((u64, PeerKey)) -> bool) -> Option<(u64, PeerKey)> {
+        let is_wanted = self.later.front().is_some_and(|first| is_wanted(*first));
+        if is_wanted { self.later.pop_front() } else { None }
+    }
+
+    /// Returns the first time at which one may be due.
+    #[inline]
+    pub(super) fn next_at(&self) -> Option<u64> {
+        self.later.front().map(|(at, _)| *at)
+    }
+}

@@ -1,0 +1,110 @@
+//! Shares counters with peers, and opens those of peers.
+
+use super::shared_counters::Joining;
+use super::{Event, Machine, OpId, PeerKey};
+use crate::access::Access;
+use crate::counter::CounterId;
+use crate::error::OpenError;
+use crate::lost::LostReason;
+use crate::machine::lose::REASON_CHARS_MAX;
+use crate::wire::Frame;
+
+impl Machine {
+    /// Opens a counter that every permitted peer may raise. No peer can guess its id.
+    /// [`Event::CounterJoined`] reports each peer that opens it, with the counter of this peer, to which
+    /// further events refer.
+    pub fn share_counter(&mut self, access: Access) -> u64 {
+        self.shared_counters.add(access, &mut self.names)
+    }
+
+    /// Permits peers whose certificate has this name. Returns `false` if there is no such counter, or
+    /// everybody may open it.
+    pub fn admit_to_counter(&mut self, shared: u64, name: &str) -> bool {
+        self.shared_counters.admit(shared, name)
+    }
+
+    /// Closes a shared counter, and those of its peers.
+    pub fn close_shared_counter(&mut self, shared: u64, now: u64) {
+        for counter in self.shared_counters.remove(shared) {
+            self.close_counter(counter, now);
+        }
+    }
+
+    /// Handles a peer's request to open a shared counter.
+    pub(super) fn on_open_counter(&mut self, key: PeerKey, shared: u64) {
+        let Some(peer) = self.peers.get(key) else { return };
+        if peer.is_left {
+            return self.refuse_counter(key, shared, "this side closes the connection");
+        }
+        match self.shared_counters.open(shared, key, &peer.certificate_names) {
+            Joining::Known(counter) => self.send(key, Frame::CounterOpened { shared, counter }),
+            Joining::Refused(why) => self.refuse_counter(key, shared, why),
+            Joining::New => match self.open_counter(key, self.now) {
+                Some(counter) => {
+                    self.shared_counters.join(shared, key, counter);
+                    self.report(Event::CounterJoined { shared, peer: key, counter });
+                    // The counter was announced before.
+                    self.send(key, Frame::CounterOpened { shared, counter });
+                }
+                None => self.refuse_counter(key, shared, "there are too many counters"),
+            },
+        }
+    }
+
+    fn refuse_counter(&mut self, key: PeerKey, shared: u64, reason: &str) {
+        self.send(key, Frame::CounterNotOpened { shared, reason: reason.to_owned() });
+    }
+
+    /// Closes the counters of shared ones that a lost peer has. Nobody else does, and their number is
+    /// limited.
+    pub(super) fn part_from_shared_counters(&mut self, key: PeerKey) {
+        let Some(peer) = self.peers.get(key) else { return };
+        for counter in peer.own_counters.clone() {
+            if self.shared_counters.part(key, counter) {
+                self.close_counter(counter, self.now);
+            }
+        }
+    }
+
+    /// Opens a shared counter of a peer. It is answered by [`Event::CounterOpened`].
+    pub fn open_shared_counter(&mut self, op: OpId, key: PeerKey, shared: u64, now: u64) {
+        self.now = now;
+        let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else {
+            let reason = LostReason::Gone;
+            return self.report(Event::CounterOpened(op, Err(OpenError::PeerLost { reason })));
+        };
+        let asked = peer.counter_openings.entry(shared).or_default();
+        asked.push(op);
+        if asked.len() == 1 {
+            self.send(key, Frame::OpenCounter { shared });
+        }
+        self.expect(key);
+    }
+
+    /// Handles the peer's answer that this side may raise a counter of it.
+    pub(super) fn on_counter_opened(&mut self, key: PeerKey, shared: u64, counter: CounterId) {
+        let closed = || OpenError::Refused { reason: "it was closed meanwhile".to_owned() };
+        let answer = self.knows_counter(key, counter).then_some(counter).ok_or_else(closed);
+        self.answer_counter_opening(key, shared, &answer);
+    }
+
+    pub(super) fn on_counter_not_opened(&mut self, key: PeerKey, shared: u64, reason: &str) {
+        let reason = reason.chars().take(REASON_CHARS_MAX).collect();
+        self.answer_counter_opening(key, shared, &Err(OpenError::Refused { reason }));
+    }
+
+    fn answer_counter_opening(&mut self, key: PeerKey, shared: u64, answer: &Result<CounterId, OpenError>) {
+        let Some(asked) = self.peer(key).and_then(|peer| peer.counter_openings.remove(&shared)) else {
+            return;
+        };
+        self.events.extend(asked.into_iter().map(|op| Event::CounterOpened(op, answer.clone())));
+    }
+
+    /// Answers all requests to open shared counters of a lost peer.
+    pub(super) fn lose_counter_openings(&mut self, key: PeerKey, reason: &LostReason) {
+        let Some(peer) = self.peer(key) else { return };
+        let asked = std::mem::take(&mut peer.counter_openings);
+        let lost = |op| Event::CounterOpened(op, Err(OpenError::PeerLost { reason: reason.clone() }));
+        self.events.extend(asked.into_values().flatten().map(lost));
+    }
+}
