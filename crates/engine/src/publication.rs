@@ -241,6 +241,10 @@ impl<M: Published> Publication<M> {
     /// cannot access the memory any more, within `timeout` and the time that a step of the engine
     /// takes; see [`Grant::revoke`](crate::Grant::revoke) for what proves that. The peer cannot open
     /// it again as long as it is connected.
+    ///
+    /// An error of [`ErrorKind::Busy`](crate::ErrorKind::Busy) if that is not proven in time: a peer within
+    /// the host that is stopped in the middle of a write may still finish it. The revocation goes on, and
+    /// this function can be called again to wait for it.
     pub fn revoke_peer(&self, peer: &Peer, timeout: Duration) -> Pending<()> {
         let (sender, receiver) = oneshot::channel();
         let (id, key) = (self.id, peer.key());

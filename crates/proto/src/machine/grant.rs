@@ -137,9 +137,12 @@ impl Machine {
             Next::Wait => {}
             Next::EndKeys => self.control.push_back(Control::EndKeys { grant: id }),
             Next::Prove(Proofs { by_reset, by_report, asks, is_late }) => {
+                let tells_late = grant.tells_late();
                 let is_awaited = (by_reset && self.ask_proof(id)) || by_report;
-                // The memory comes back without a proof then: it stays exposed, and is no slice.
-                if is_late || !is_awaited {
+                if is_late && is_awaited && tells_late {
+                    self.tell_late(id);
+                } else if is_late || !is_awaited {
+                    // The memory comes back without a proof then: it stays exposed, and is no slice.
                     self.give_back(id);
                 } else if asks {
                     // Again with each run: what kept a rail from it may be over.
@@ -148,6 +151,12 @@ impl Machine {
             }
             Next::GiveBack => self.give_back(id),
         }
+    }
+
+    /// Tells the user at the deadline that the end of a grant is not proven. The revocation goes on.
+    fn tell_late(&mut self, id: u64) {
+        let op = self.grants.get_mut(id).and_then(OwnGrant::go_on_late);
+        self.answer_revoke(op, Err("it is not proven that the peer cannot access the memory any more"));
     }
 
     /// Handles the result of ending keys.

@@ -96,7 +96,7 @@ pub(super) enum Next {
 }
 
 /// The proofs that are missing. The memory is given back without them if none of them can come, or
-/// if it `is_late`.
+/// if it `is_late` and the user is [not to be told](OwnGrant::tells_late).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Proofs {
     /// Rails must be reset, or the peer's links ended: it has not said that it has stopped.
@@ -336,7 +336,7 @@ impl OwnGrant {
                     (false, false) => u64::MAX,
                 };
                 let asks = by_report && (is_due || now >= since.saturating_add(confirmed_within));
-                match has_word && (is_late || !by_report) {
+                match has_word && (!by_report || (is_late && !self.tells_late())) {
                     true => Next::GiveBack,
                     false => Next::Prove(Proofs { by_reset: !has_word, by_report, asks, is_late }),
                 }
@@ -348,6 +348,19 @@ impl OwnGrant {
     /// `now`. A rail whose generation differs has been reset since.
     pub(super) fn generations(&mut self, now: impl FnOnce() -> Vec<u64>) -> &[u64] {
         self.ending.as_mut().map_or(&[], |ending| ending.generations.get_or_insert_with(now))
+    }
+
+    /// Returns whether the user must be told at the deadline that the end is not proven. Published memory
+    /// stays with its owner, so the result would not show it.
+    pub(super) fn tells_late(&self) -> bool {
+        self.publication.is_some() && self.ending.as_ref().is_some_and(|ending| ending.op.is_some())
+    }
+
+    /// Goes on without a deadline. Returns the request to answer.
+    pub(super) fn go_on_late(&mut self) -> Option<OpId> {
+        let ending = self.ending.as_mut()?;
+        ending.deadline = u64::MAX;
+        ending.op.take()
     }
 
     /// Marks the memory as being given back. Returns the request to answer.

@@ -1,6 +1,7 @@
 //! Keys whose end is proven later, by a report of their rail.
 
 use super::*;
+use crate::access::Access;
 
 fn shared() -> Properties {
     Properties {
@@ -12,14 +13,26 @@ fn shared() -> Properties {
     }
 }
 
-/// Returns a machine with a grant that is being revoked until 100 ms.
-fn revoked() -> (Machine, u64) {
+/// Returns a machine whose link is ready.
+fn connected() -> Machine {
     let (mut machine, end, link) = answered_over(shared());
     machine.handle_connected(end, Ok(()));
     machine.handle_frame(PEER, Frame::LinkReady { link, mark: 9, needs_names: false, binds_keys: true }, 0);
+    machine
+}
+
+/// Grants memory, and binds its key.
+fn bound(machine: &mut Machine) -> u64 {
     let grant = machine.grant(PEER, 1 << 20, Rights::all(), over_network(vec![None]), 0);
     assert!(matches!(machine.poll_control(), Some(Control::BindKey { .. })));
     machine.handle_key_bound(0, LINK, grant, Ok((0, 7)));
+    grant
+}
+
+/// Returns a machine with a grant that is being revoked until 100 ms.
+fn revoked() -> (Machine, u64) {
+    let mut machine = connected();
+    let grant = bound(&mut machine);
     machine.revoke(Some(OpId(1)), grant, 100 * MS, 0);
     assert!(machine.poll_control().is_none());
     (machine, grant)
@@ -78,6 +91,38 @@ fn a_proof_is_asked_for_until_it_is_there_or_the_deadline_has_passed() {
         machine.handle_given_back(grant, Some(OpId(1)), true);
         machine.handle_key_proven(0, grant, true);
         assert!(machine.poll_control().is_none(), "it is over");
+    }
+}
+
+/// Published memory stays with its owner, so that only the answer can tell that the proof is missing.
+#[test]
+fn published_memory_is_not_said_to_be_revoked_before_that_is_proven() {
+    for has_word in [false, true] {
+        let mut machine = connected();
+        let publication = machine.publish(Rights::all(), Access::Anyone);
+        machine.handle_frame(PEER, Frame::Open { publication }, 0);
+        assert!(matches!(machine.poll_control(), Some(Control::GrantPublished { .. })));
+        let grant = bound(&mut machine);
+        machine.handle_published(publication, PEER, Ok(grant));
+        machine.withdraw_from(OpId(1), publication, PEER, 100 * MS, 0);
+        run(&mut machine, 75 * MS);
+        machine.handle_keys_ended(grant, ended());
+        if has_word {
+            machine.handle_frame(PEER, Frame::Revoked { grant }, 80 * MS);
+        }
+        let control = run(&mut machine, 100 * MS);
+        assert!(!control.iter().any(|it| matches!(it, Control::GiveBack { .. })), "{control:?}");
+        let told = events(&mut machine);
+        assert!(told.iter().any(|event| matches!(event, Event::Revoked(OpId(1), Err(_)))), "{told:?}");
+
+        // It goes on, and the owner can wait again.
+        machine.withdraw_from(OpId(2), publication, PEER, 300 * MS, 101 * MS);
+        machine.handle_key_proven(0, grant, true);
+        let given = std::iter::from_fn(|| machine.poll_control()).last();
+        assert!(matches!(given, Some(Control::GiveBack { op: Some(OpId(2)), .. })), "{given:?}");
+        machine.handle_given_back(grant, Some(OpId(2)), true);
+        let told = events(&mut machine);
+        assert!(told.iter().any(|event| matches!(event, Event::Revoked(OpId(2), Ok(())))), "{told:?}");
     }
 }
 
