@@ -5,7 +5,8 @@
 //!
 //! `within_host count WRITES PAGES DEPTH` makes so many writes, and measures nothing: the tests of the
 //! costs count its instructions. A write has one page of eight bytes, or several scattered ones of
-//! 4 KiB, and so many are in flight.
+//! 4 KiB, and so many are in flight. `within_host lists WRITES SEGMENTS KIND` writes so many segments
+//! of 64 bytes in each transfer: `pages` of one range, a `list` of ranges, or a `prepared` list.
 
 #![allow(clippy::print_stdout, reason = "it is a program")]
 
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use farreach::{
     Counter, Engine, Grant, Memory, PageMap, Peer, RemoteCounter, RemoteSlice, Rights, Settings, Shared,
-    Transfer,
+    Transfer, TransferList,
 };
 
 use bare::{
@@ -46,6 +47,11 @@ fn main() {
     if let Some(("count", numbers)) = words.split_first().map(|(what, rest)| (what.as_str(), rest)) {
         let numbers: Vec<usize> = numbers.iter().map(|word| word.parse().unwrap()).collect();
         return count(numbers[0], numbers[1], numbers[2]);
+    }
+    if let [what, writes, segments, kind] = &words[..]
+        && what == "lists"
+    {
+        return lists(writes.parse().unwrap(), segments.parse().unwrap(), kind);
     }
     let rounds: usize = words.first().and_then(|word| word.parse().ok()).unwrap_or(25);
     let wants = |what: &str| words.len() < 2 || words[1..].iter().any(|word| word == what);
@@ -368,6 +374,46 @@ fn count(writes: usize, pages: usize, depth: usize) {
     }
     for mut transfer in in_flight {
         transfer.wait(SOON).unwrap();
+    }
+    finish(end, child);
+}
+
+/// Makes transfers of so many segments, one at a time.
+fn lists(writes: usize, segments: usize, kind: &str) {
+    const LEN: usize = 64;
+    /// The distance of two segments, so that none are neighbours.
+    const STRIDE: usize = 128;
+    let (end, child) = with_child(move |end| serve(end, segments * STRIDE));
+    let (remote, _counter) = end.taken();
+    let source = end.source(segments * STRIDE);
+    let places = || (0..segments).map(|place| place * STRIDE);
+    let list = || {
+        let mut list = TransferList::with_capacity(segments);
+        places().for_each(|at| list.push(source.get(at..at + LEN).unwrap(), &remote.at(at as u64)));
+        list
+    };
+    match kind {
+        "pages" => {
+            let indices = || places().map(|at| (at / LEN) as u32);
+            let map = PageMap::of(LEN as u64).from(indices()).to(indices());
+            for _ in 0..writes {
+                end.peer.write_pages(source.clone(), &map, &remote, None).wait(SOON).unwrap();
+            }
+        }
+        "list" => {
+            for _ in 0..writes {
+                end.peer.write_list(list(), None).wait(SOON).unwrap();
+            }
+        }
+        "prepared" => {
+            let prepared = end.peer.prepare_write(list(), None).wait(SOON).unwrap();
+            let all = prepared.all().unwrap();
+            for _ in 0..writes {
+                prepared.start(&all).wait(SOON).unwrap();
+            }
+            prepared.finish().wait(SOON).unwrap();
+        }
+        other => panic!("there is no kind {other}"),
     }
     finish(end, child);
 }

@@ -31,11 +31,23 @@ pub(crate) fn host_of(text: &str, address: SocketAddr) -> String {
         Some(quoted) => quoted.split('"').next(),
         None => inner.rsplit_once(':').map(|(host, _)| host),
     };
-    let is_name = |host: &&str| {
-        let is_part = |letter: char| letter.is_alphanumeric() || "-_.".contains(letter);
-        host.chars().all(is_part) && host.chars().any(char::is_alphabetic)
+    host.filter(|host| is_name(host)).map_or_else(|| address.ip().to_string(), ToOwned::to_owned)
+}
+
+fn is_name(host: &str) -> bool {
+    let is_part = |letter: char| letter.is_alphanumeric() || "-_.".contains(letter);
+    host.chars().all(is_part) && host.chars().any(char::is_alphabetic)
+}
+
+/// Returns a name that has to be resolved, and its port, from how a string or a pair of a string and a
+/// port is printed for debugging. `None` for everything else: an address of another type is resolved by
+/// its own code.
+pub(crate) fn name_in(text: &str) -> Option<(&str, u16)> {
+    let (host, port) = match text.strip_prefix("(\"") {
+        Some(pair) => pair.strip_suffix(')')?.split_once("\", ")?,
+        None => text.strip_prefix('"')?.strip_suffix('"')?.rsplit_once(':')?,
     };
-    host.filter(is_name).map_or_else(|| address.ip().to_string(), ToOwned::to_owned)
+    is_name(host).then_some((host, port.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -67,6 +79,27 @@ mod tests {
         assert_eq!(host("[2001:db8::face]:18520"), "2001:db8::face");
         assert_eq!(host(("2001:db8::face", 18520)), "2001:db8::face");
         assert_eq!(host((Ipv6Addr::LOCALHOST, 1)), "::1");
+    }
+
+    fn name(address: impl fmt::Debug) -> Option<(String, u16)> {
+        name_in(&format!("{address:?}")).map(|(name, port)| (name.to_owned(), port))
+    }
+
+    #[test]
+    fn only_names_have_to_be_resolved() {
+        let named = Some(("node-7.example".to_owned(), 18520));
+        assert_eq!(name("node-7.example:18520"), named);
+        assert_eq!(name("node-7.example:18520".to_owned()), named);
+        assert_eq!(name(("node-7.example", 18520)), named);
+        assert_eq!(name(("node-7.example".to_owned(), 18520)), named);
+        let four: SocketAddr = "10.0.0.7:18520".parse().unwrap();
+        assert_eq!((name(four), name("10.0.0.7:18520"), name(("10.0.0.7", 18520))), (None, None, None));
+        assert_eq!((name("[::1]:18520"), name(("::1", 18520)), name(&[four][..])), (None, None, None));
+        for wrong in ["", ":", "name", "name:", "name:65536", "a b:1", "name:1:2", "\"quoted\":1"] {
+            assert_eq!(name(wrong), None, "{wrong}");
+        }
+        // A type of the program resolves itself, whatever it prints.
+        assert_eq!(name_in("node-7.example:18520"), None);
     }
 
     #[test]

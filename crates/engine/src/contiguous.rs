@@ -3,7 +3,9 @@
 //! A range is one page of its own length. The protocol splits it into operations where a rail has a
 //! maximum, and counts it once.
 
-use farreach_proto::machine::{Direction, NewTransfer, OpId, ShortTransfer, TransferFault};
+use farreach_proto::machine::{
+    Direction, GrantRange, NewTransfer, OpId, PeerKey, Regions, ShortTransfer, TransferFault,
+};
 use farreach_proto::plan::{Extent, Pages, Plan};
 use farreach_rail::{Held, TransferAnswer};
 
@@ -12,9 +14,10 @@ use crate::driver::{Command, Driver};
 use crate::pending::Pending;
 use crate::progress::oneshot;
 use crate::source::{Destination, Source};
-use crate::transfer::{TransferInFlight, held};
+use crate::transfer::{TransferInFlight, given_back, held};
 use crate::{
-    Buffer, Error, Peer, RemoteCounter, RemoteSlice, Transfer, TransferError, TransferStats, Transferred,
+    Buffer, Error, Peer, RailError, RemoteCounter, RemoteSlice, Transfer, TransferError, TransferStats,
+    Transferred,
 };
 
 impl Peer {
@@ -124,6 +127,7 @@ impl Peer {
             return Pending::finished(self.running(), Err(TransferError { error, buffer, stats }));
         }
         let range = Extent { offset: 0, len };
+        let (priority, deadline) = self.terms_now();
         let short = ShortTransfer {
             peer: key,
             direction,
@@ -133,6 +137,8 @@ impl Peer {
             base: remote.offset,
             len: remote.len,
             counter: counter.map(|counter| counter.token.id()),
+            priority,
+            deadline,
         };
         let (op, mut receiver) = (next_op(), None);
         let mut command = |buffer: Buffer| {
@@ -157,9 +163,10 @@ impl Peer {
                 let buffer = B::from_buffer(buffer).expect("it was made from such memory");
                 Pending::finished(self.running(), Ok(Transferred { buffer, stats }))
             }
-            (None, Some(receiver)) => {
-                Pending::new(self.running(), TransferInFlight::new(receiver, key, self.cell(), op))
-            }
+            (None, Some(receiver)) => Pending::new(
+                self.running(),
+                TransferInFlight::new(receiver, key, self.cell(), op, given_back::<B>),
+            ),
             (None, None) => unreachable!("a transfer is performed or submitted"),
         }
     }
@@ -167,25 +174,23 @@ impl Peer {
 
 /// Returns the transfer of a range as one page.
 fn transfer_of(op: OpId, short: &ShortTransfer) -> NewTransfer {
-    let ShortTransfer { peer, direction, own, grant, base, len, counter, .. } = *short;
+    let ShortTransfer { peer, direction, own, grant, base, len, counter, priority, deadline, .. } = *short;
     let page = Pages::contiguous(1, own.len);
     let plan = Plan::new(own.len, (page.clone(), own.len), (page, own.len));
     let plan = plan.expect("one page that is as long as its memory is within it");
-    NewTransfer { op, peer, direction, plan, grant, base, len, counter }
+    let regions = GrantRange { grant, base, len }.into();
+    NewTransfer { op, peer, direction, plan, regions, counter, priority, deadline }
 }
 
 /// Submits a transfer of memory that may be unknown to the rails.
-fn submit(
+pub(crate) fn submit(
     driver: &mut Driver,
     new: NewTransfer,
     held: Held,
     sender: oneshot::Sender<TransferAnswer>,
     now: u64,
 ) {
-    // Without a grant, the machine refuses the transfer.
-    let scope = driver.machine.scope_of(new.peer, new.grant);
-    let registered = scope.map(|scope| driver.carrier.register_over(&driver.machine, held.memory(), scope));
-    if let Some(Err(error)) = registered {
+    if let Err(error) = register(driver, new.peer, &new.regions, &held) {
         let outcome = Err(TransferFault::Rail(Box::new(error)));
         let (held, stats) = (Some(held), TransferStats::default());
         return driver.answer(sender, TransferAnswer { outcome, held, stats });
@@ -193,4 +198,18 @@ fn submit(
     driver.delivery.wait_by_name(new.op, Waiter::Transfer(sender));
     driver.carrier.hold(new.op, held);
     driver.machine.submit(new, now);
+}
+
+/// Registers the memory of a transfer with the rails that may move it.
+pub(crate) fn register(
+    driver: &mut Driver,
+    peer: PeerKey,
+    regions: &Regions,
+    held: &Held,
+) -> Result<(), RailError> {
+    let Driver { machine, carrier, .. } = driver;
+    let first = regions.as_slice().first();
+    // Without a grant, the machine refuses the transfer.
+    let Some(scope) = first.and_then(|range| machine.scope_of(peer, range.grant)) else { return Ok(()) };
+    held.try_for_each_memory(|memory| carrier.register_over(machine, memory, scope))
 }

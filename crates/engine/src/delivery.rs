@@ -14,6 +14,7 @@ use crate::news::News;
 use crate::progress::oneshot::Sender;
 use crate::progress::wake_all;
 use crate::shared_cell::SharedCell;
+use crate::starts::Starts;
 use crate::watch::{CounterCell, PeerCell};
 
 /// The first operation id of this process that no thread has taken. A caller has the id before the
@@ -47,6 +48,8 @@ pub(crate) fn next_op() -> OpId {
 #[derive(Debug)]
 pub(crate) enum Waiter {
     Transfer(Sender<TransferAnswer>),
+    /// The memory stays with the prepared transfer.
+    Started(Sender<TransferAnswer>, Arc<Starts>),
     Atomic(Sender<Result<u64, AtomicError>>),
     Sent(Sender<Result<(), SendError>>),
     Revoked(Sender<RevokeAnswer>),
@@ -155,9 +158,15 @@ impl Delivery {
     pub(crate) fn deliver(&mut self, event: Event, carrier: &mut Carrier, wakers: &mut Vec<Waker>) {
         match event {
             Event::Transfer(op, end) => {
-                let answer = carrier.transfer_ended(op, end);
-                if let Some(Waiter::Transfer(sender)) = self.waiters.remove(&op) {
-                    sender.send(answer, wakers);
+                let mut answer = carrier.transfer_ended(op, end);
+                match self.waiters.remove(&op) {
+                    Some(Waiter::Transfer(sender)) => sender.send(answer, wakers),
+                    Some(Waiter::Started(sender, starts)) => {
+                        drop(answer.held.take());
+                        starts.end_one(wakers);
+                        sender.send(answer, wakers);
+                    }
+                    _ => {}
                 }
             }
             Event::Atomic(op, answer) => {
@@ -241,6 +250,15 @@ impl Drop for Delivery {
     fn drop(&mut self) {
         let mut wakers = Vec::new();
         self.news.end(&mut wakers);
+        // After a panic, tasks await their counters and peers. Each finds that the engine has ended.
+        self.peers.values().for_each(|cell| cell.watch.notify(&mut wakers));
+        self.counters.values().for_each(|cell| cell.watch.notify(&mut wakers));
+        self.shared.values().for_each(|cell| cell.watch.notify(&mut wakers));
+        for waiter in self.waiters.values() {
+            if let Waiter::Started(_, starts) = waiter {
+                starts.notify(&mut wakers);
+            }
+        }
         wake_all(wakers);
     }
 }

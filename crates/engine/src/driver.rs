@@ -20,14 +20,15 @@ use farreach_proto::machine::{
 };
 use farreach_proto::stats::TransferStats;
 use farreach_proto::wire::Frame;
-use farreach_rail::{Carrier, Held, TransferAnswer};
+use farreach_rail::{Carrier, Held, HeldList, TransferAnswer};
 
 use crate::LostReason;
 use crate::control::{CloseReason, ConnectionId, Control, ControlEvent, ControlStream, RecordLayer, Wakeup};
 use crate::delivery::{Delivery, Waiter};
 use crate::error::Error;
 use crate::news::News;
-use crate::progress::{Drive, oneshot};
+use crate::progress::{Drive, oneshot, wake_all};
+use crate::starts::Starts;
 use crate::watch::{PeerCell, Watch};
 
 /// How often sockets are polled while cards are busy. Each poll is a system call.
@@ -73,6 +74,8 @@ pub(crate) type Call = Box<dyn FnOnce(&mut Driver, u64) + Send>;
 /// A request of a caller.
 pub(crate) enum Command {
     Submit(NewTransfer, Held, oneshot::Sender<TransferAnswer>),
+    /// Begins a prepared transfer, whose memory is registered.
+    Start(NewTransfer, Arc<HeldList>, oneshot::Sender<TransferAnswer>, Arc<Starts>),
     Send(PeerKey, Vec<u8>, oneshot::Sender<Result<(), SendError>>),
     Taken(PeerKey, u32),
     Atomic(NewAtomic, oneshot::Sender<Result<u64, AtomicError>>),
@@ -267,6 +270,9 @@ impl Driver {
         record_layer: RecordLayer,
         sender: oneshot::Sender<Connected>,
     ) {
+        if sender.is_abandoned() {
+            return;
+        }
         let begun = self.control.connect(address, record_layer);
         self.await_peer(begun, Connecting { address, is_initiator: true, sender });
     }
@@ -284,6 +290,32 @@ impl Driver {
         self.await_peer(begun, Connecting { address, is_initiator, sender });
     }
 
+    /// Ends a connection that nobody waits for any more, and leaves its peer.
+    pub(crate) fn abandon(&mut self, receiver: &oneshot::Receiver<Connected>, now: u64) {
+        if let Some(connected) = receiver.take() {
+            if let Ok(Ok((key, _))) = connected {
+                self.machine.leave(key, now);
+            }
+            return;
+        }
+        let id = self.connecting.iter().find(|(_, it)| it.sender.is_for(receiver)).map(|(id, _)| *id);
+        if let Some(id) = id {
+            self.connecting.remove(&id);
+            self.control.close(id);
+        }
+    }
+
+    /// Ends all connections in their handshake that this side has made or adopted.
+    pub(crate) fn abandon_all(&mut self) {
+        let ids: Vec<_> = self.connecting.keys().copied().collect();
+        for id in ids {
+            if let Some(Connecting { sender, .. }) = self.connecting.remove(&id) {
+                self.control.close(id);
+                self.answer(sender, Err(Error::ended()));
+            }
+        }
+    }
+
     fn await_peer(&mut self, begun: std::io::Result<ConnectionId>, connecting: Connecting) {
         match begun {
             Ok(id) => drop(self.connecting.insert(id, connecting)),
@@ -293,6 +325,11 @@ impl Driver {
                 self.answer(connecting.sender, Err(Error::connect(address, &cause, &fix)));
             }
         }
+    }
+
+    /// Returns the time from which the machine's time is counted.
+    pub(crate) fn start(&self) -> Instant {
+        self.start
     }
 
     fn now(&self) -> u64 {
@@ -525,6 +562,10 @@ fn watch(carrier: &mut Carrier, control: &mut Control) -> std::io::Result<Vec<Ow
 
 impl Drop for Driver {
     fn drop(&mut self) {
+        // After a panic, tasks wait for newcomers, and find that the engine has ended.
+        let mut wakers = Vec::new();
+        self.backlog.watch.notify(&mut wakers);
+        wake_all(wakers);
         // A confirmation may wait for an answer that carries it, and there will be none. Its peer has
         // sent a message that has arrived, and would be told that it is lost.
         if !std::thread::panicking() {
@@ -550,6 +591,11 @@ impl Drive for Driver {
             Command::Submit(new, held, sender) => {
                 self.delivery.wait_by_name(new.op, Waiter::Transfer(sender));
                 self.carrier.hold(new.op, held);
+                self.machine.submit(new, now);
+            }
+            Command::Start(new, held, sender, starts) => {
+                self.delivery.wait_by_name(new.op, Waiter::Started(sender, starts));
+                self.carrier.hold(new.op, Held::List(held));
                 self.machine.submit(new, now);
             }
             Command::Send(key, bytes, sender) => {

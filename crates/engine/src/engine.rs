@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use farreach_proto::machine::{Machine, MessageHeader, PeerKey, Tuning};
@@ -10,7 +10,8 @@ use farreach_proto::wire::Hello;
 use farreach_rail::{Carrier, Properties, Rail};
 use rustix::rand::GetRandomFlags;
 
-use crate::address::{host_of, is_loopback, resolve};
+use crate::address::{host_of, is_loopback, name_in, resolve};
+use crate::background::Background;
 use crate::control::{Control, ControlStream, RecordLayer};
 use crate::delivery::Waiter;
 use crate::driver::{AcceptBacklog, Command, Connected, Driver};
@@ -18,7 +19,7 @@ use crate::error::Error;
 use crate::hung_call::{LibraryCalls, Timeout};
 use crate::news::News;
 use crate::peer::Peers;
-use crate::pending::{Answer, Pending};
+use crate::pending::{Answer, Making, Pending};
 use crate::progress::{Awaited, LeaderFollowers, Listener, oneshot, wake_all};
 use crate::rails::open::{self, ChosenRails};
 use crate::running::Running;
@@ -66,6 +67,8 @@ struct Inner {
     rails: Vec<Properties>,
     /// What the engine was opened with.
     settings: Settings,
+    allocations: Arc<Background>,
+    resolutions: Arc<Background>,
 }
 
 impl Inner {
@@ -73,6 +76,7 @@ impl Inner {
     fn note_close(&self) {
         let mut wakers = Vec::new();
         self.roster.news().close(&mut wakers);
+        self.backlog.watch.notify(&mut wakers);
         wake_all(wakers);
     }
 }
@@ -123,6 +127,7 @@ impl Engine {
         let roster = Arc::new(Peers::new(Arc::clone(&news)));
         let driver = Driver::new(machine, carrier, control, Arc::clone(&backlog), news)
             .map_err(system("watch the rails"))?;
+        let start = driver.start();
         let calls = LibraryCalls::new(driver.carrier.current_call(), Arc::clone(&driver.in_call));
         let progress = Arc::new(LeaderFollowers::new(driver, settings.progress));
         progress.start_worker().map_err(system("start the worker"))?;
@@ -133,8 +138,10 @@ impl Engine {
             shared_keys(&rails).for_each(|warning| warnings.add(warning));
         }
         let performs_max = rails.iter().map(|rail| rail.performs_max).max().unwrap_or(0);
-        let progress = Running::new(progress, calls, warnings, performs_max);
-        let engine = Self(Arc::new(Inner { progress, backlog, roster, rails, settings }));
+        let progress = Running::new(progress, calls, warnings, performs_max, start);
+        let [allocations, resolutions] = ["farreach-alloc", "farreach-names"].map(Background::new);
+        let inner = Inner { progress, backlog, roster, rails, settings, allocations, resolutions };
+        let engine = Self(Arc::new(inner));
         for address in listen {
             engine.listen(address)?;
         }
@@ -198,16 +205,48 @@ impl Engine {
     }
 
     /// Connects to a peer. The result is available when both engines have exchanged their names and
-    /// a link is ready. Resolving the address may block.
+    /// a link is ready. Dropping the `Pending` before ends the connection.
+    ///
+    /// A name is resolved by another thread, and if that fails, the result is the error. (An address of a
+    /// type of the program, which implements [`ToSocketAddrs`] itself, is resolved in this call.)
     ///
     /// Beyond loopback, the engine needs [`Settings::secret`] or [`Settings::tls`], or
     /// [`Settings::insecure`]: it cannot know who answers otherwise, and grants memory to whoever
     /// does.
     pub fn connect(&self, address: impl ToSocketAddrs + fmt::Debug) -> Result<Pending<Peer>, Error> {
+        if let Some((name, port)) = name_in(&format!("{address:?}")) {
+            return self.connect_by_name(name, port);
+        }
         let (address, text) = resolve(address)?;
         self.check_clear_text("connect to", address)?;
         let record_layer = self.record_layer_for(&host_of(&text, address))?;
         Ok(self.connecting(address, move |driver, sender| driver.connect(address, record_layer, sender)))
+    }
+
+    /// Connects to the first address of a name. Resolving it may take seconds.
+    fn connect_by_name(&self, name: &str, port: u16) -> Result<Pending<Peer>, Error> {
+        let (sender, receiver) = oneshot::channel();
+        let (address, name) = (Target::named(name, port), name.to_owned());
+        let (engine, found) = (Arc::downgrade(&self.0), Arc::clone(&address.found));
+        let record_layer = self.record_layer_for(&name)?;
+        self.0.resolutions.run(move || {
+            let resolved = resolve(format!("{name}:{port}"));
+            // Without it, nobody waits for the peer.
+            let Some(engine) = engine.upgrade().map(Self) else { return };
+            let checked = resolved.and_then(|(address, _)| {
+                engine.check_clear_text("connect to", address)?;
+                Ok(address)
+            });
+            let call = move |driver: &mut Driver, _: u64| match checked {
+                Ok(address) => {
+                    let _ = found.set(address);
+                    driver.connect(address, record_layer, sender);
+                }
+                Err(error) => driver.answer(sender, Err(error)),
+            };
+            engine.0.progress.queue(Command::Call(Box::new(call)));
+        });
+        Ok(self.peer_of(address, receiver))
     }
 
     /// Connects to a peer over a connection that the program has established. The other side calls
@@ -297,18 +336,21 @@ impl Engine {
     ) -> Pending<Peer> {
         let (sender, receiver) = oneshot::channel();
         let call = move |driver: &mut Driver, _: u64| begin(driver, sender);
-        self.0.progress.submit(Command::Call(Box::new(call)));
-        Pending::new(
-            &self.0.progress,
-            Connecting { engine: self.clone(), address, receiver, made: None, failed: None },
-        )
+        self.0.progress.queue(Command::Call(Box::new(call)));
+        self.peer_of(Target::known(address), receiver)
+    }
+
+    fn peer_of(&self, address: Target, receiver: oneshot::Receiver<Connected>) -> Pending<Peer> {
+        let (engine, receiver) = (self.clone(), Some(receiver));
+        Pending::new(&self.0.progress, Connecting { engine, address, receiver, made: None, failed: None })
     }
 
     /// Returns the next peer that connects.
     ///
     /// If the wait times out, and a connection was refused meanwhile or in the minute before, the
     /// error has the kind [`ErrorKind::Accept`](crate::ErrorKind::Accept) and names the refused
-    /// side and the cause. The engine continues to listen.
+    /// side and the cause. The engine continues to listen. The wait ends with
+    /// [`ErrorKind::Ended`](crate::ErrorKind::Ended) if the engine was closed.
     pub fn accept(&self) -> Pending<Peer> {
         let watcher = self.0.backlog.watch.watcher();
         Pending::new(&self.0.progress, Accepting { engine: self.clone(), watcher })
@@ -316,8 +358,8 @@ impl Engine {
 
     /// Allocates memory and registers it with every rail.
     ///
-    /// The pages are allocated in this call, which takes time for large memory. Registering them is
-    /// left to the thread that drives the engine.
+    /// The pages of more than 256 KiB are allocated by a thread of their own, because that takes some
+    /// 0.1 ms for each MiB. Registering them is left to the thread that drives the engine.
     pub fn allocate(&self, len: usize) -> Pending<Slice> {
         self.allocate_with(&MemoryOptions::new(), len)
     }
@@ -325,12 +367,29 @@ impl Engine {
     /// Allocates memory with options, such as huge pages or a NUMA node. See
     /// [`allocate`](Self::allocate).
     pub fn allocate_with(&self, options: &MemoryOptions, len: usize) -> Pending<Slice> {
-        let allocated = options.allocate(len).map_err(|error| Error::system("allocate memory", error));
-        self.call("register memory", move |driver, _| {
-            let slice = allocated?;
-            driver.carrier.register(slice.memory())?;
-            Ok(slice)
-        })
+        let (sender, receiver) = oneshot::channel();
+        let (options, progress) = (options.clone(), Arc::downgrade(&self.0.progress));
+        let allocate = move || {
+            let allocated = options.allocate(len).map_err(|error| Error::system("allocate memory", error));
+            // Without it, nobody waits for the memory.
+            let Some(progress) = progress.upgrade() else { return };
+            progress.queue(Command::Call(Box::new(move |driver, _| {
+                let registered = allocated.and_then(|slice| {
+                    driver.carrier.register(slice.memory())?;
+                    Ok(slice)
+                });
+                driver.answer(sender, registered);
+            })));
+        };
+        if len <= ALLOCATED_AT_ONCE {
+            allocate()
+        } else {
+            self.0.allocations.run(allocate)
+        }
+        let finish = |made: Result<Result<Slice, Error>, Error>| made?;
+        let drops = |_: &mut Driver, _, made: Result<Slice, Error>| drop(made);
+        let making = Making::of(&self.0.progress, "allocate memory", receiver, finish, drops);
+        Pending::new(&self.0.progress, making)
     }
 
     /// Registers memory with every rail that does not know it: memory that another engine has allocated,
@@ -433,6 +492,7 @@ impl Engine {
         self.0.note_close();
         let (sender, receiver) = oneshot::channel();
         let call = move |driver: &mut Driver, now: u64| {
+            driver.abandon_all();
             let op = driver.delivery.wait_for(Waiter::Closed(sender));
             driver.machine.leave_all(op, now);
         };
@@ -499,10 +559,33 @@ fn random<const LEN: usize>() -> std::io::Result<[u8; LEN]> {
     Ok(bytes)
 }
 
+/// The longest memory whose pages the caller allocates: as long as a few system calls take.
+const ALLOCATED_AT_ONCE: usize = 256 << 10;
+
+/// Where a connection leads to.
+struct Target {
+    /// The name and the port, or the address.
+    text: String,
+    /// Known when the name was resolved.
+    found: Arc<OnceLock<SocketAddr>>,
+}
+
+impl Target {
+    fn known(address: SocketAddr) -> Self {
+        let shown = SocketAddr::new(address.ip().to_canonical(), address.port());
+        Self { text: shown.to_string(), found: Arc::new(address.into()) }
+    }
+
+    fn named(name: &str, port: u16) -> Self {
+        Self { text: format!("{name}:{port}"), found: Arc::default() }
+    }
+}
+
 struct Connecting {
     engine: Engine,
-    address: SocketAddr,
-    receiver: oneshot::Receiver<Connected>,
+    address: Target,
+    /// `None` when its result was taken.
+    receiver: Option<oneshot::Receiver<Connected>>,
     made: Option<(Peer, Watcher)>,
     failed: Option<Error>,
 }
@@ -513,10 +596,13 @@ impl Connecting {
         if self.made.is_some() {
             return None;
         }
-        match self.receiver.take()? {
+        let connected = self.receiver.as_ref().expect("the result was taken before").take()?;
+        self.receiver = None;
+        match connected {
             Ok(Ok((key, cell))) => {
                 let watcher = cell.watch.watcher();
-                self.made = Some((self.engine.peer(key, cell, self.address), watcher));
+                let address = *self.address.found.get().expect("it was connected to");
+                self.made = Some((self.engine.peer(key, cell, address), watcher));
                 None
             }
             Ok(Err(error)) => Some(error),
@@ -539,8 +625,19 @@ impl Connecting {
         Error::connect(self.shown(), &cause, &fix)
     }
 
-    fn shown(&self) -> SocketAddr {
-        SocketAddr::new(self.address.ip().to_canonical(), self.address.port())
+    fn shown(&self) -> &str {
+        &self.address.text
+    }
+}
+
+/// A connection that is not wanted any more ends: a peer of which the program has no handle would stay for
+/// as long as the engine.
+impl Drop for Connecting {
+    fn drop(&mut self) {
+        if let Some(receiver) = self.receiver.take() {
+            let call = move |driver: &mut Driver, now: u64| driver.abandon(&receiver, now);
+            self.engine.0.progress.submit(Command::Call(Box::new(call)));
+        }
     }
 }
 
@@ -550,14 +647,14 @@ const NO_RAIL_FIX: &str =
 impl Answer<Result<Peer, Error>> for Connecting {
     fn is_ready(&self) -> bool {
         match &self.made {
-            None => self.failed.is_some() || self.receiver.is_ready(),
+            None => self.failed.is_some() || self.receiver.as_ref().is_none_or(Awaited::is_ready),
             Some(_) => self.is_up_or_lost(),
         }
     }
 
     fn listen(&self, listener: &Listener) {
         match &self.made {
-            None => self.receiver.listen(listener),
+            None => self.receiver.iter().for_each(|receiver| receiver.listen(listener)),
             Some((_, watcher)) => watcher.listen(listener),
         }
     }
@@ -612,7 +709,7 @@ struct Accepting {
 
 impl Answer<Result<Peer, Error>> for Accepting {
     fn is_ready(&self) -> bool {
-        self.engine.0.backlog.has_one()
+        self.engine.0.backlog.has_one() || self.engine.0.roster.news().is_closed()
     }
 
     fn listen(&self, listener: &Listener) {
@@ -620,8 +717,12 @@ impl Answer<Result<Peer, Error>> for Accepting {
     }
 
     fn take(&mut self) -> Option<Result<Peer, Error>> {
-        let (key, address, cell) = self.engine.0.backlog.take()?;
-        Some(Ok(self.engine.peer(key, cell, address)))
+        // Read first: peers from before the end are seen.
+        let is_closed = self.engine.0.roster.news().is_closed();
+        match self.engine.0.backlog.take() {
+            Some((key, address, cell)) => Some(Ok(self.engine.peer(key, cell, address))),
+            None => is_closed.then(|| Err(Error::ended())),
+        }
     }
 
     fn timed_out(&mut self, timeout: &Timeout) -> Result<Peer, Error> {

@@ -82,6 +82,9 @@ pub enum ErrorKind {
     Revoked,
     /// The transfer was aborted. For a counter: the sender has aborted a transfer that raises it.
     Aborted,
+    /// The deadline of the transfer has passed ([`Peer::with_deadline`](crate::Peer::with_deadline)). Pages
+    /// may have arrived: [`TransferStats::delivered`] is the number of bytes that are known to have.
+    DeadlinePassed,
     /// No rail to the peer has this operation.
     Unsupported,
     /// No link to the peer is ready, or too many operations are in flight. Trying again may
@@ -341,6 +344,11 @@ impl Error {
         match fault {
             TransferFault::PeerLost(reason) => Self::peer_lost(&reason),
             TransferFault::Aborted => Self::aborted(),
+            TransferFault::DeadlinePassed => Self::plain(
+                ErrorKind::DeadlinePassed,
+                "the deadline of the transfer has passed before it was done",
+                "allow it more time (`Peer::with_deadline`), or start it again with what is missing",
+            ),
             TransferFault::Revoked => Self::plain(
                 ErrorKind::Revoked,
                 "the peer has revoked its memory",
@@ -349,6 +357,12 @@ impl Error {
             TransferFault::NoSuchGrant | TransferFault::NoRight | TransferFault::OutOfBounds => {
                 Self::not_granted_for("this transfer")
             }
+            TransferFault::Scopes => Self::plain(
+                ErrorKind::Argument,
+                "the memory of one transfer was granted over different rails: some within the host, and some over \
+                 the network",
+                "start a transfer for each, or grant memory of `Engine::allocate` only, in whole pages",
+            ),
             TransferFault::NoSuchCounter => Self::not_granted("counter"),
             TransferFault::Rail(error) => (*error).into(),
         }
@@ -356,6 +370,45 @@ impl Error {
 
     pub(crate) fn of_pages(error: PlanError) -> Self {
         let fix = "use a page map whose pages lie within the memory on both sides and do not overlap";
+        Self::plain(ErrorKind::Argument, error.to_string(), fix).caused_by(error)
+    }
+
+    /// Creates the error of a list without segments.
+    pub(crate) fn no_regions() -> Self {
+        Self::plain(ErrorKind::Argument, "transfer a list without segments", "push at least one segment")
+    }
+
+    /// Creates the error of a subset with a number that no segment has.
+    pub(crate) fn no_such_segment(segment: u32, count: usize) -> Self {
+        let message = format!("select segment {segment} of a prepared transfer: it has {count} segments");
+        Self::plain(ErrorKind::Argument, message, "count the segments of all regions from 0")
+    }
+
+    /// Creates the error of a subset of another prepared transfer.
+    pub(crate) fn other_subset() -> Self {
+        let message = "start a prepared transfer: the subset is of another one";
+        Self::plain(ErrorKind::Argument, message, "make the subset with the transfer that is started")
+    }
+
+    /// Creates the error of memory that a card has not returned.
+    pub(crate) fn memory_kept() -> Self {
+        let message = "finish a prepared transfer: a card has not returned a part of the memory";
+        Self::plain(
+            ErrorKind::Rail,
+            message,
+            "allocate new memory; the engine frees it when the card is done",
+        )
+    }
+
+    /// Creates the error of a region of a list.
+    pub(crate) fn of_region(region: usize, error: PlanError) -> Self {
+        let fix = "use segments and pages that lie within the memory on both sides";
+        Self::plain(ErrorKind::Argument, format!("region {region}: {error}"), fix).caused_by(error)
+    }
+
+    /// Creates the error of segments of a list.
+    pub(crate) fn of_list(error: PlanError) -> Self {
+        let fix = "use segments that do not overlap at the destination";
         Self::plain(ErrorKind::Argument, error.to_string(), fix).caused_by(error)
     }
 
@@ -469,6 +522,20 @@ impl<B> fmt::Debug for TransferError<B> {
 
 pub(crate) use debug_as_its_error;
 
+/// Drops the memory, which the error may have.
+impl<B> From<TransferError<B>> for Error {
+    fn from(failed: TransferError<B>) -> Self {
+        failed.error
+    }
+}
+
+/// Drops the memory, which the error may have.
+impl<M> From<GrantError<M>> for Error {
+    fn from(failed: GrantError<M>) -> Self {
+        failed.error
+    }
+}
+
 impl<B> TransferError<B> {
     pub(crate) fn without_buffer(error: Error) -> Self {
         Self { error, buffer: None, stats: TransferStats::default() }
@@ -501,6 +568,7 @@ mod tests {
         );
         let transfer: TransferError = TransferError::without_buffer(error);
         assert_eq!(format!("{transfer:?}"), printed);
+        assert_eq!(format!("{:?}", Error::from(transfer)), printed);
     }
 
     #[test]
@@ -518,6 +586,8 @@ mod tests {
             assert_eq!(Error::of_atomic(error).kind(), ErrorKind::Busy);
         }
         assert_eq!(Error::of_transfer(TransferFault::Revoked).kind(), ErrorKind::Revoked);
+        let late = Error::of_transfer(TransferFault::DeadlinePassed);
+        assert_eq!(late.kind(), ErrorKind::DeadlinePassed);
         assert!(Error::of_arrival(Outcome::Reached, None).is_ok());
         assert_eq!(Error::of_arrival(Outcome::Aborted, None).unwrap_err().kind(), ErrorKind::Aborted);
     }

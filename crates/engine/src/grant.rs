@@ -259,6 +259,13 @@ pub struct RevokeError {
 
 debug_as_its_error!(RevokeError);
 
+/// Drops the grant, which the error may have.
+impl From<RevokeError> for Error {
+    fn from(failed: RevokeError) -> Self {
+        failed.error
+    }
+}
+
 impl RevokeError {
     pub(crate) fn new(error: Error, grant: Option<Grant>) -> Self {
         Self { error, grant }

@@ -31,6 +31,9 @@
 //! # }
 //! ```
 //!
+//! The [`cookbook`] has a section with an example for each task: write, read, count, revoke, TLS, async,
+//! many peers, errors and others.
+//!
 //! # Guarantees
 //!
 //! - **Arrival is counted, order is not promised.** Pages arrive in any order, over any rail. When
@@ -78,9 +81,11 @@
 )]
 
 mod address;
+mod background;
 mod budgets;
 mod contiguous;
 mod control;
+pub mod cookbook;
 mod counter;
 mod delivery;
 mod driver;
@@ -93,11 +98,13 @@ pub mod fuzz;
 mod grant;
 mod hung_call;
 mod inboxes;
+mod list;
 mod many;
 mod news;
 mod pages;
 mod peer;
 mod pending;
+mod prepared;
 mod progress;
 mod publication;
 #[doc(hidden)]
@@ -108,6 +115,8 @@ mod settings;
 mod shared_cell;
 mod shared_counter;
 mod source;
+mod starts;
+mod terms;
 mod time;
 #[cfg(feature = "tls")]
 mod tls;
@@ -116,6 +125,7 @@ mod transfer;
 mod waits;
 mod warning;
 mod watch;
+mod with_terms;
 
 pub use budgets::Budgets;
 pub use control::ControlStream;
@@ -126,13 +136,16 @@ pub use events::{PeerEvent, PeerId};
 pub use farreach_memory::{Buffer, Exposed, HugePages, Memory, MemoryOptions, Shared, Slice, leaked_bytes};
 pub use farreach_proto::access::Access;
 pub use farreach_proto::lost::LostReason;
+pub use farreach_proto::priority::Priority;
 pub use farreach_proto::rights::Rights;
 pub use farreach_proto::stats::{LinkStats, TransferStats};
 pub use farreach_rail::RailError;
 pub use grant::{Grant, GrantToken, RemoteSlice, RevokeError};
+pub use list::TransferList;
 pub use pages::{Indices, PageMap, Pages};
 pub use peer::{CompareSwap, Peer, RemoteCounter};
 pub use pending::Pending;
+pub use prepared::{Preparable, Prepared, Subset};
 pub use progress::Progress;
 pub use publication::{Publication, PublicationToken, Published};
 #[cfg(feature = "tls")]

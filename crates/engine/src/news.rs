@@ -38,6 +38,11 @@ impl News {
         }
     }
 
+    /// Returns whether the program gets no further peer.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::SeqCst) || self.has_ended.load(Ordering::SeqCst)
+    }
+
     /// Returns whether nothing more will be told. `has_peers` says whether a peer is left of which the
     /// program has a handle.
     pub(crate) fn is_over(&self, has_peers: impl FnOnce() -> bool) -> bool {

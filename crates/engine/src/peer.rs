@@ -9,7 +9,9 @@ use std::time::Duration;
 use farreach_memory::Exposed;
 use farreach_proto::counter::CounterId;
 use farreach_proto::error::{AtomicError, SendError};
-use farreach_proto::machine::{AtomicOperation, Direction, NewAtomic, NewTransfer, PeerKey, ShortTransfer};
+use farreach_proto::machine::{
+    AtomicOperation, Direction, GrantRange, NewAtomic, NewTransfer, PeerKey, ShortTransfer,
+};
 use farreach_rail::GrantMade;
 
 use crate::delivery::{Waiter, next_op};
@@ -22,7 +24,8 @@ use crate::progress::{Awaited, Listener, oneshot};
 use crate::publication::OpeningPublication;
 use crate::roster::Roster;
 use crate::running::Running;
-use crate::transfer::{TransferInFlight, held};
+use crate::terms::Terms;
+use crate::transfer::{TransferInFlight, given_back, held};
 use crate::watch::{PeerCell, Watcher};
 use crate::{
     Buffer, Counter, CounterToken, Error, Grant, GrantError, GrantToken, LostReason, PageMap,
@@ -30,8 +33,8 @@ use crate::{
     Transferred,
 };
 
-/// Another engine that this one is connected to. All clones refer to the same peer. Dropping the
-/// last clone sends the peer a goodbye. A lost peer stays lost: if the same process connects again,
+/// Another engine that this one is connected to. All clones refer to the same peer, also those with
+/// another [priority](Self::with_priority) or [deadline](Self::with_deadline). Dropping the last clone sends the peer a goodbye. A lost peer stays lost: if the same process connects again,
 /// it is another peer.
 ///
 /// ```no_run
@@ -45,7 +48,7 @@ use crate::{
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Peer(Arc<Inner>);
+pub struct Peer(Arc<Inner>, Terms);
 
 /// The peers of which the program has a handle.
 pub(crate) type Peers = Roster<Inner>;
@@ -82,12 +85,23 @@ impl Peer {
         let (progress, roster, taken) = (Arc::clone(progress), Arc::clone(roster), AtomicU32::new(0));
         let inner = Arc::new(Inner { progress, roster, key, cell, address, taken, messages });
         inner.roster.add(key, &inner.cell, Arc::downgrade(&inner));
-        Self(inner)
+        Self(inner, Terms::default())
     }
 
     /// Returns a further handle of a peer.
     pub(crate) fn of(inner: Arc<Inner>) -> Self {
-        Self(inner)
+        Self(inner, Terms::default())
+    }
+
+    /// Returns a further handle whose transfers have these terms.
+    pub(crate) fn with_terms(&self, terms: Terms) -> Self {
+        Self(Arc::clone(&self.0), terms)
+    }
+
+    /// Returns the terms of its transfers.
+    #[inline]
+    pub(crate) fn terms(&self) -> Terms {
+        self.1
     }
 
     /// Returns the id of the peer, by which [events](crate::Engine::next_event) name it.
@@ -338,23 +352,42 @@ impl Peer {
             return self.refused(Error::not_granted("memory"), buffer);
         }
         let (own_len, counter) = (buffer.len() as u64, counter.map(|counter| counter.token.id()));
+        let (priority, deadline) = self.terms_now();
         if let Some((own, theirs)) = map.only_page(direction, own_len, remote.len)
             && own.len <= self.0.progress.performs_max()
         {
             let RemoteSlice { grant, offset: base, len, .. } = *remote;
-            let short =
-                ShortTransfer { peer: key, direction, own, remote: theirs, grant, base, len, counter };
+            let short = ShortTransfer {
+                peer: key,
+                direction,
+                own,
+                remote: theirs,
+                grant,
+                base,
+                len,
+                counter,
+                priority,
+                deadline,
+            };
             return self.move_page(&short, buffer, map);
         }
         match map.plan(direction, own_len, remote.len) {
             Ok(plan) => {
                 let RemoteSlice { grant, offset: base, len, .. } = *remote;
-                let new =
-                    NewTransfer { op: next_op(), peer: key, direction, plan, grant, base, len, counter };
+                let new = NewTransfer {
+                    op: next_op(),
+                    peer: key,
+                    direction,
+                    plan,
+                    regions: GrantRange { grant, base, len }.into(),
+                    counter,
+                    priority,
+                    deadline,
+                };
                 let (sender, receiver) = oneshot::channel();
                 let op = new.op;
                 self.0.progress.submit(Command::Submit(new, held(buffer), sender));
-                self.pending(TransferInFlight::new(receiver, key, self.cell(), op))
+                self.pending(TransferInFlight::new(receiver, key, self.cell(), op, given_back::<Buffer>))
             }
             Err(error) => self.refused(Error::of_pages(error), buffer),
         }
@@ -364,9 +397,10 @@ impl Peer {
     fn move_page(&self, short: &ShortTransfer, buffer: Buffer, map: &PageMap) -> Transfer {
         let (op, mut receiver) = (next_op(), None);
         let command = |buffer: Buffer| {
-            let ShortTransfer { peer, direction, grant, base, len, counter, .. } = *short;
+            let ShortTransfer { peer, direction, grant, base, len, counter, priority, deadline, .. } = *short;
             let plan = map.plan(direction, buffer.len() as u64, len).expect("its only page was checked");
-            let new = NewTransfer { op, peer, direction, plan, grant, base, len, counter };
+            let regions = GrantRange { grant, base, len }.into();
+            let new = NewTransfer { op, peer, direction, plan, regions, counter, priority, deadline };
             let (sender, answer) = oneshot::channel();
             receiver = Some(answer);
             Command::Submit(new, held(buffer), sender)
@@ -377,9 +411,13 @@ impl Peer {
             (Some((buffer, stats)), _) => {
                 Pending::finished(&self.0.progress, Ok(Transferred { buffer, stats }))
             }
-            (None, Some(receiver)) => {
-                self.pending(TransferInFlight::new(receiver, self.0.key, self.cell(), op))
-            }
+            (None, Some(receiver)) => self.pending(TransferInFlight::new(
+                receiver,
+                self.0.key,
+                self.cell(),
+                op,
+                given_back::<Buffer>,
+            )),
             (None, None) => unreachable!("a transfer is performed or submitted"),
         }
     }

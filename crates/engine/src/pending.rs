@@ -109,8 +109,18 @@ impl<M: Send + 'static, F> Making<M, F> {
         finish: F,
         undo: fn(&mut Driver, u64, M),
     ) -> Self {
-        let receiver = Some(progress.ask(make));
-        Self { progress: Arc::clone(progress), receiver, operation, finish, undo }
+        Self::of(progress, operation, progress.ask_others(make), finish, undo)
+    }
+
+    /// Awaits something that is created already, or elsewhere.
+    pub(crate) fn of(
+        progress: &Arc<Running>,
+        operation: &'static str,
+        receiver: oneshot::Receiver<M>,
+        finish: F,
+        undo: fn(&mut Driver, u64, M),
+    ) -> Self {
+        Self { progress: Arc::clone(progress), receiver: Some(receiver), operation, finish, undo }
     }
 }
 
@@ -272,8 +282,9 @@ impl<T, E> Pending<T, E> {
     /// wait, because nothing can end such a call. All other threads end theirs in time. If the call
     /// has lasted for a second or longer, their error names it, and so does
     /// [`Engine::warnings`](crate::Engine::warnings). A task that awaits the result does not make such
-    /// calls while it waits, because the engine's worker does. A function that starts an operation may
-    /// make one step itself, in a task as well.
+    /// calls while it waits, because the engine's worker does. A function that starts a transfer or sends a
+    /// message may make one step itself, in a task as well. Functions that allocate, register, grant,
+    /// publish, prepare, connect or open a counter leave that to the worker too.
     ///
     /// # Panics
     ///
@@ -341,8 +352,13 @@ impl<T, E> Future for Pending<T, E> {
                 break;
             }
         }
-        self.progress.call_worker();
-        Poll::Pending
+        if self.progress.call_worker() {
+            return Poll::Pending;
+        }
+        // A result may have arrived before the engine has ended.
+        let found = self.answer.take();
+        self.end_wait();
+        Poll::Ready(found.unwrap_or_else(|| self.answer.ended()))
     }
 }
 

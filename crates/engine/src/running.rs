@@ -9,6 +9,7 @@ use crate::driver::{Command, Driver};
 use crate::error::Error;
 use crate::hung_call::{LibraryCalls, Timeout};
 use crate::progress::{LeaderFollowers, oneshot};
+use crate::time::nanoseconds;
 use crate::warning::{Warning, Warnings};
 
 /// An engine that runs as long as a handle of it exists: the user's engine, its peers, grants,
@@ -19,6 +20,8 @@ pub(crate) struct Running {
     calls: LibraryCalls,
     warnings: Warnings,
     performs_max: u64,
+    /// The machine's time is counted from here.
+    start: Instant,
 }
 
 impl Running {
@@ -27,14 +30,20 @@ impl Running {
         calls: LibraryCalls,
         warnings: Warnings,
         performs_max: u64,
+        start: Instant,
     ) -> Arc<Self> {
-        Arc::new(Self { progress: Some(progress), calls, warnings, performs_max })
+        Arc::new(Self { progress: Some(progress), calls, warnings, performs_max, start })
     }
 
     /// Returns the maximum length of a page that a rail performs at once.
     #[inline]
     pub(crate) fn performs_max(&self) -> u64 {
         self.performs_max
+    }
+
+    /// Returns the machine's time, in nanoseconds.
+    pub(crate) fn now(&self) -> u64 {
+        nanoseconds(self.start.elapsed())
     }
 
     /// Lets the leader execute a call in its next step.
@@ -44,6 +53,19 @@ impl Running {
     ) -> oneshot::Receiver<T> {
         let (sender, receiver) = oneshot::channel();
         self.submit(Command::Call(Box::new(move |driver, now| {
+            let answer = call(driver, now);
+            driver.answer(sender, answer);
+        })));
+        receiver
+    }
+
+    /// Lets another thread execute a call that may take long, or this one when it waits.
+    pub(crate) fn ask_others<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&mut Driver, u64) -> T + Send + 'static,
+    ) -> oneshot::Receiver<T> {
+        let (sender, receiver) = oneshot::channel();
+        self.queue(Command::Call(Box::new(move |driver, now| {
             let answer = call(driver, now);
             driver.answer(sender, answer);
         })));

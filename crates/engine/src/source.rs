@@ -56,7 +56,7 @@ impl Sealed for Shared {
     fn from_buffer(buffer: Buffer) -> Option<Self> {
         match buffer {
             Buffer::Shared(shared) => Some(shared),
-            Buffer::Slice(_) | Buffer::Lent(_) => None,
+            Buffer::Slice(_) | Buffer::Lent(_) | Buffer::Exposed(_) => None,
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Transfers, and their results.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use farreach_proto::machine::{OpId, PeerKey, TransferFault};
@@ -41,26 +40,32 @@ pub struct Transferred<B = Buffer> {
     pub stats: TransferStats,
 }
 
-pub(crate) struct TransferInFlight<B> {
+pub(crate) struct TransferInFlight<F> {
     receiver: oneshot::Receiver<TransferAnswer>,
     peer: PeerKey,
     cell: Arc<PeerCell>,
     op: OpId,
-    buffer: PhantomData<fn() -> B>,
+    /// Returns the memory in the form in which it was given, or `None` if a card has not returned all
+    /// of it. Its argument is the memory that the engine returns, if any.
+    restore: F,
 }
 
-impl<B> TransferInFlight<B> {
+impl<F> TransferInFlight<F> {
     pub(crate) fn new(
         receiver: oneshot::Receiver<TransferAnswer>,
         peer: PeerKey,
         cell: &Arc<PeerCell>,
         op: OpId,
+        restore: F,
     ) -> Self {
-        Self { receiver, peer, cell: Arc::clone(cell), op, buffer: PhantomData }
+        Self { receiver, peer, cell: Arc::clone(cell), op, restore }
     }
 }
 
-impl<B: Source> Answer<Result<Transferred<B>, TransferError<B>>> for TransferInFlight<B> {
+impl<B, F> Answer<Result<Transferred<B>, TransferError<B>>> for TransferInFlight<F>
+where
+    F: Fn(Option<Held>) -> Option<B> + Send + Sync,
+{
     fn is_ready(&self) -> bool {
         self.receiver.is_ready()
     }
@@ -72,7 +77,7 @@ impl<B: Source> Answer<Result<Transferred<B>, TransferError<B>>> for TransferInF
     fn take(&mut self) -> Option<Result<Transferred<B>, TransferError<B>>> {
         match self.receiver.take()? {
             Ok(answer) => Some(self.result(answer)),
-            Err(_) => Some(self.ended()),
+            Err(_) => Some(Err(TransferError::without_buffer(Error::ended()))),
         }
     }
 
@@ -89,23 +94,27 @@ impl<B: Source> Answer<Result<Transferred<B>, TransferError<B>>> for TransferInF
     }
 }
 
-impl<B: Source> TransferInFlight<B> {
-    fn result(&self, answer: TransferAnswer) -> Result<Transferred<B>, TransferError<B>> {
+impl<F> TransferInFlight<F> {
+    fn result<B>(&self, answer: TransferAnswer) -> Result<Transferred<B>, TransferError<B>>
+    where
+        F: Fn(Option<Held>) -> Option<B>,
+    {
         let TransferAnswer { outcome, held, stats } = answer;
-        let buffer = held.and_then(given_back).and_then(B::from_buffer);
+        let buffer = (self.restore)(held);
         match (outcome, buffer) {
             (Ok(()), Some(buffer)) => Ok(Transferred { buffer, stats }),
             // A transfer that is done has nothing in flight.
             (Ok(()), None) => Err(TransferError::without_buffer(Error::ended())),
-            (Err(fault), buffer) => Err(TransferError { error: self.error(fault), buffer, stats }),
+            (Err(fault), buffer) => Err(TransferError { error: error_of(&self.cell, fault), buffer, stats }),
         }
     }
+}
 
-    fn error(&self, fault: TransferFault) -> Error {
-        match fault {
-            TransferFault::PeerLost(reason) => Error::peer_lost(&self.cell.why(*reason)),
-            other => Error::of_transfer(other),
-        }
+/// Returns the error of a transfer with a peer.
+pub(crate) fn error_of(peer: &PeerCell, fault: TransferFault) -> Error {
+    match fault {
+        TransferFault::PeerLost(reason) => Error::peer_lost(&peer.why(*reason)),
+        other => Error::of_transfer(other),
     }
 }
 
@@ -125,13 +134,18 @@ pub(crate) fn held(buffer: Buffer) -> Held {
         Buffer::Shared(shared) => Held::Shared(shared),
         Buffer::Slice(slice) => Held::Lent(slice.lend()),
         Buffer::Lent(lent) => Held::Lent(lent),
+        Buffer::Exposed(part) => Held::Exposed(part),
     }
 }
 
-/// Returns the memory in the form in which it was given.
-pub(crate) fn given_back(held: Held) -> Option<Buffer> {
-    match held {
+/// Returns the memory of a transfer of one buffer in the form in which it was given.
+pub(crate) fn given_back<B: Source>(held: Option<Held>) -> Option<B> {
+    let buffer = match held? {
         Held::Shared(shared) => Some(Buffer::Shared(shared)),
         Held::Lent(lent) => lent.try_reclaim().ok().map(Buffer::Slice),
-    }
+        Held::Exposed(part) => Some(Buffer::Exposed(part)),
+        // Of lists, `crate::list` returns the buffers.
+        Held::List(_) => None,
+    };
+    B::from_buffer(buffer?)
 }

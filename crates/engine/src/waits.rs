@@ -46,7 +46,8 @@ mod sealed {
         fn listen(&mut self, place: &Place) -> bool {
             let is_ready = Pending::listen(self, &place.listener);
             if !is_ready && !Arc::ptr_eq(self.running(), &place.driven) {
-                self.running().call_worker();
+                // A thread that waits for this engine finds out if the other one has ended.
+                let _ = self.running().call_worker();
             }
             is_ready
         }

@@ -84,6 +84,12 @@ impl Watchers {
             self.listeners.len() - 1
         })
     }
+
+    /// Takes all places if none is in use. Otherwise a crowd of waiters that has gone would cost memory,
+    /// and time at each notification.
+    fn take_unused(&mut self) -> Option<Self> {
+        (self.free.len() == self.listeners.len()).then(|| std::mem::take(self))
+    }
 }
 
 impl Drop for Watcher {
@@ -92,8 +98,9 @@ impl Drop for Watcher {
         let mut watchers = lock(&self.watch.watchers);
         let listener = watchers.listeners[place].take();
         watchers.free.push(place);
+        let unused = watchers.take_unused();
         drop(watchers);
-        drop(listener);
+        drop((listener, unused));
     }
 }
 
@@ -399,10 +406,25 @@ mod tests {
     #[test]
     fn places_are_used_again() {
         let watch = Arc::new(Watch::default());
+        let other = watch.watcher();
+        other.listen(&Listener::Task(Waker::noop().clone()));
         for _ in 0..1000 {
             watch.watcher().listen(&Listener::Task(Waker::noop().clone()));
         }
-        assert_eq!(lock(&watch.watchers).listeners.len(), 1);
+        assert_eq!(lock(&watch.watchers).listeners.len(), 2);
+    }
+
+    #[test]
+    fn a_crowd_of_watchers_that_has_gone_leaves_nothing() {
+        let watch = Arc::new(Watch::default());
+        for _ in 0..3 {
+            let crowd: Vec<_> = (0..1000).map(|_| watch.watcher()).collect();
+            crowd.iter().for_each(|watcher| watcher.listen(&Listener::Task(Waker::noop().clone())));
+            assert_eq!(watch.count(), 1000);
+            drop(crowd);
+            let watchers = lock(&watch.watchers);
+            assert_eq!((watchers.listeners.capacity(), watchers.free.capacity()), (0, 0));
+        }
     }
 
     #[test]

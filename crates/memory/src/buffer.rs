@@ -1,11 +1,12 @@
 //! One buffer of a work request.
 
+use std::ops::RangeBounds;
 use std::ptr::NonNull;
 
-use crate::{DomainId, Lent, Shared, Slice};
+use crate::{DomainId, ExposedPart, Lent, Memory, Shared, Slice};
 
 /// The bytes of one buffer of a work request: an exclusive slice, a part of a slice that is lent to
-/// several work requests, or a shared slice.
+/// several work requests, a shared slice, or a part of exposed memory.
 ///
 /// ```
 /// use farreach_memory::{Buffer, Memory};
@@ -23,6 +24,8 @@ pub enum Buffer {
     Lent(Lent),
     /// A slice that others may read at the same time.
     Shared(Shared),
+    /// Memory that the program and other work requests may access at the same time.
+    Exposed(ExposedPart),
 }
 
 impl Buffer {
@@ -33,6 +36,7 @@ impl Buffer {
             Self::Slice(slice) => slice.len(),
             Self::Lent(lent) => lent.len(),
             Self::Shared(shared) => shared.len(),
+            Self::Exposed(part) => part.len(),
         }
     }
 
@@ -41,11 +45,11 @@ impl Buffer {
         self.len() == 0
     }
 
-    /// Returns the bytes, or `None` for a lent part, which a device may write to.
+    /// Returns the bytes, or `None` for a lent part or exposed memory, which a device may write to.
     pub fn bytes(&self) -> Option<&[u8]> {
         match self {
             Self::Slice(slice) => Some(slice),
-            Self::Lent(_) => None,
+            Self::Lent(_) | Self::Exposed(_) => None,
             Self::Shared(shared) => Some(shared),
         }
     }
@@ -54,7 +58,42 @@ impl Buffer {
     /// meanwhile.
     #[inline]
     pub fn is_writable(&self) -> bool {
-        !matches!(self, Self::Shared(_))
+        match self {
+            Self::Slice(_) | Self::Lent(_) => true,
+            Self::Shared(_) => false,
+            Self::Exposed(part) => part.is_writable(),
+        }
+    }
+
+    /// Returns a part of it for a work request, or `None` if the bounds exceed it, or if it is a slice:
+    /// that is [lent](Slice::lend) before parts of it are taken.
+    ///
+    /// ```
+    /// use farreach_memory::{Buffer, Memory};
+    ///
+    /// let lent = Buffer::from(Memory::allocate(64)?.lend());
+    /// assert_eq!(lent.part(16..48).unwrap().len(), 32);
+    /// assert!(lent.part(..65).is_none());
+    /// # Ok::<(), farreach_memory::AllocateError>(())
+    /// ```
+    #[inline]
+    pub fn part(&self, range: impl RangeBounds<usize>) -> Option<Self> {
+        match self {
+            Self::Slice(_) => None,
+            Self::Lent(lent) => lent.get(range).map(Self::Lent),
+            Self::Shared(shared) => shared.get(range).map(Self::Shared),
+            Self::Exposed(part) => part.get(range).map(Self::Exposed),
+        }
+    }
+
+    /// Returns the allocation that contains it.
+    pub fn memory(&self) -> &Memory {
+        match self {
+            Self::Slice(slice) => slice.memory(),
+            Self::Lent(lent) => lent.memory(),
+            Self::Shared(shared) => shared.memory(),
+            Self::Exposed(part) => part.exposed().memory(),
+        }
     }
 
     /// Returns the slice, or `self` if it is not an exclusive slice.
@@ -73,6 +112,7 @@ impl Buffer {
             Self::Slice(slice) => slice.address(),
             Self::Lent(lent) => lent.address(),
             Self::Shared(shared) => shared.address(),
+            Self::Exposed(part) => part.address(),
         }
     }
 
@@ -83,6 +123,7 @@ impl Buffer {
             Self::Slice(slice) => slice.local_key(domain),
             Self::Lent(lent) => lent.local_key(domain),
             Self::Shared(shared) => shared.local_key(domain),
+            Self::Exposed(part) => part.local_key(domain),
         }
     }
 }
@@ -91,6 +132,13 @@ impl From<Lent> for Buffer {
     #[inline]
     fn from(lent: Lent) -> Self {
         Self::Lent(lent)
+    }
+}
+
+impl From<ExposedPart> for Buffer {
+    #[inline]
+    fn from(part: ExposedPart) -> Self {
+        Self::Exposed(part)
     }
 }
 

@@ -23,7 +23,8 @@
 //! - [`Lent`] is a slice in flight in parts, each in a work request of its own.
 //! - [`Exposed`] is memory that peers may read and write at any time. No reference to its bytes
 //!   exists; bytes are copied in and out. It counts the keys by which peers reach it
-//!   ([`KeyGuard`]), and becomes a slice again when none is left.
+//!   ([`KeyGuard`]), and becomes a slice again when none is left. Work requests of this side take
+//!   parts of it, too ([`ExposedPart`]).
 //!
 //! The pages stay mapped until the last of these is gone. [`Memory`] is a handle on the pages
 //! without a right to the bytes. A library registers it with a device once, for all slices.
@@ -69,6 +70,7 @@ mod buffers;
 mod epoch;
 mod exchange;
 mod exposed;
+mod exposed_part;
 mod extents;
 mod from_vec;
 mod key_guard;
@@ -88,6 +90,7 @@ pub use buffers::Buffers;
 pub use epoch::process_epoch;
 pub use exchange::{EXCHANGE_STEP, Exchange, ExchangeError};
 pub use exposed::{Exposed, KeyAccess, ReadOnlyError};
+pub use exposed_part::ExposedPart;
 pub use key_guard::KeyGuard;
 pub use lent::Lent;
 pub use mem_file::FileAccess;

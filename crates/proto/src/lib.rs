@@ -18,6 +18,7 @@
 //! | [`outbox`] | the sender's queue, including recovery after a lost link |
 //! | [`rail`] | work requests for a rail, and its errors |
 //! | [`lost`], [`error`] | reasons for failures |
+//! | [`priority`] | which transfer is posted first, and how much of it is in flight |
 //! | [`stats`] | statistics of a finished transfer |
 //! | [`rights`], [`access`] | rights to granted memory, and who may open published memory |
 //! | [`sequence`] | numbers things that end roughly in the order of their start |
@@ -35,9 +36,12 @@ pub mod lost;
 pub mod machine;
 pub mod outbox;
 pub mod plan;
+mod plan_error;
+pub mod priority;
 pub mod rail;
 pub mod rights;
 pub mod route;
+pub mod segments;
 pub mod sequence;
 pub mod stats;
 pub mod wire;

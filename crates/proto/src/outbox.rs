@@ -19,6 +19,7 @@ use crate::ascending::Ascending;
 use crate::counter::{CounterId, IMMEDIATE_PAGES_MAX, Immediate, LinkId, Reported};
 use crate::credit::Credits;
 use crate::plan::{Limits, Operation, Plan};
+use crate::priority::{Priority, Share};
 use crate::rail::Scope;
 use crate::route::Links;
 use crate::sequence::Sequence;
@@ -101,9 +102,13 @@ pub struct Outbox {
     settings: Vec<LinkSettings>,
     windows: Vec<Credits>,
     transfers: Sequence<Transfer>,
-    /// The transfers over links of each scope that may have something to post. One that has nothing
-    /// left is removed when it is visited.
-    postable: [Ascending; SCOPES.len()],
+    /// The transfers of each priority over links of each scope that may have something to post. One that
+    /// has nothing left is removed when it is visited.
+    postable: [[Ascending; SCOPES.len()]; Priority::ALL.len()],
+    /// The number of transfers of each priority.
+    counts: [usize; Priority::ALL.len()],
+    /// For each link, the bytes of each priority that are in flight.
+    pending: Vec<[u64; Priority::ALL.len()]>,
     /// The place in [`SCOPES`] of the one whose transfers post next.
     next_scope: usize,
     next_transfer: u64,
@@ -126,6 +131,8 @@ pub struct Finished {
     /// `true` if all of its pages have arrived. Pages can be missing only if it was
     /// [aborted](Outbox::abort).
     pub is_whole: bool,
+    /// The bytes that are known to have arrived.
+    pub delivered: u64,
 }
 
 impl Outbox {
@@ -136,10 +143,12 @@ impl Outbox {
         Self {
             links: Links::new(&weights),
             spare_max: settings.iter().map(|link| link.window as usize).sum(),
+            pending: vec![[0; Priority::ALL.len()]; settings.len()],
             settings,
             windows,
             transfers: Sequence::new(),
             postable: Default::default(),
+            counts: [0; Priority::ALL.len()],
             next_scope: 0,
             next_transfer: 0,
             reported: Reported::new(),
@@ -162,19 +171,29 @@ impl Outbox {
         self.settings.capacity() * size_of::<LinkSettings>()
             + self.spare.capacity() * size_of::<Operation>()
             + self.transfers.capacity() * size_of::<Transfer>()
-            + self.postable.iter().map(Ascending::memory).sum::<usize>()
+            + self.postable.iter().flatten().map(Ascending::memory).sum::<usize>()
+            + self.pending.capacity() * size_of::<[u64; Priority::ALL.len()]>()
             + lists
     }
 
     /// Adds a transfer over links of this scope. Its pages raise `counter` of the receiver.
-    pub fn submit(&mut self, plan: Plan, counter: Option<CounterId>, scope: Scope) -> TransferId {
+    pub fn submit(
+        &mut self,
+        plan: Plan,
+        counter: Option<CounterId>,
+        scope: Scope,
+        priority: Priority,
+    ) -> TransferId {
         let id = TransferId(self.next_transfer);
         self.next_transfer += 1;
         let transfer = Transfer {
             plan,
             counter,
             scope,
+            priority,
             in_flight: 0,
+            delivered: 0,
+            repeated: 0,
             begun_on: None,
             unreported: Vec::new(),
             refused: VecDeque::new(),
@@ -184,38 +203,46 @@ impl Outbox {
             is_incomplete: false,
         };
         self.transfers.put(id.0, transfer);
-        self.postable[scope as usize].insert(id.0);
+        self.postable[priority as usize][scope as usize].insert(id.0);
+        self.counts[priority as usize] += 1;
         self.check_done(id);
         id
     }
 
-    /// Returns the next operation that a link has room for. The operation is in flight from then
-    /// on.
+    /// Returns the next operation that a link has room for, of the priority that goes first. The
+    /// operation is in flight from then on.
     pub fn next_post(&mut self) -> Option<Posted> {
+        Priority::ALL.into_iter().find_map(|priority| self.next_post_of(priority, false))
+    }
+
+    /// Returns the next operation of this priority that a link has room for. It has less room if
+    /// `is_urgent_lately`: if there are or were urgent transfers.
+    pub fn next_post_of(&mut self, priority: Priority, is_urgent_lately: bool) -> Option<Posted> {
         for _ in SCOPES {
             let scope = SCOPES[self.next_scope];
             self.next_scope = (self.next_scope + 1) % SCOPES.len();
-            if let Some(post) = self.next_over(scope) {
+            let share = Share::of(priority, scope, is_urgent_lately);
+            if let Some(post) = self.next_over(scope, priority, &share) {
                 return Some(post);
             }
         }
         None
     }
 
-    fn next_over(&mut self, scope: Scope) -> Option<Posted> {
+    fn next_over(&mut self, scope: Scope, priority: Priority, share: &Share) -> Option<Posted> {
         let mut from = 0;
         loop {
-            let id = self.postable[scope as usize].first_from(from)?;
-            let post = self.next_of(TransferId(id));
+            let id = self.postable[priority as usize][scope as usize].first_from(from)?;
+            let post = self.next_of(TransferId(id), priority, share);
             if !self.transfers.get(id).is_some_and(Transfer::has_posts) {
-                self.postable[scope as usize].remove(id);
+                self.postable[priority as usize][scope as usize].remove(id);
             }
             if post.is_some() {
                 return post;
             }
             // If no link has room, no other transfer needs to be visited.
-            if !(0..self.settings.len()).any(|link| self.settings[link].scope == scope && self.has_room(link))
-            {
+            let mut links = 0..self.settings.len();
+            if !links.any(|link| self.settings[link].scope == scope && self.is_open(link, priority, share)) {
                 return None;
             }
             // A transfer that must wait for one link does not block later ones.
@@ -223,25 +250,32 @@ impl Outbox {
         }
     }
 
-    /// Returns `true` if a transfer may have something to post.
+    /// Returns `true` if a transfer of this priority may have something to post.
     #[inline]
-    pub fn may_post(&self) -> bool {
-        !self.postable.iter().all(Ascending::is_empty)
+    pub fn may_post(&self, priority: Priority) -> bool {
+        !self.postable[priority as usize].iter().all(Ascending::is_empty)
     }
 
-    fn next_of(&mut self, id: TransferId) -> Option<Posted> {
+    /// Returns `true` if there is a transfer of this priority, or of one that goes first.
+    #[inline]
+    pub fn has_any_before(&self, priority: Priority) -> bool {
+        self.counts[..=priority as usize].iter().any(|count| *count > 0)
+    }
+
+    fn next_of(&mut self, id: TransferId, priority: Priority, share: &Share) -> Option<Posted> {
         // The order matters: lost pages first, because transfers wait for their reconciliation, and
         // the notification last, because it reports pages of the steps before it.
-        self.next_resend(id)
-            .or_else(|| self.next_refused(id))
-            .or_else(|| self.next_planned(id))
+        self.next_resend(id, priority, share)
+            .or_else(|| self.next_refused(id, priority, share))
+            .or_else(|| self.next_planned(id, priority, share))
             .or_else(|| self.next_notification(id))
     }
 
     /// Returns an operation that was in flight on a lost link.
-    fn next_resend(&mut self, id: TransferId) -> Option<Posted> {
+    fn next_resend(&mut self, id: TransferId, priority: Priority, share: &Share) -> Option<Posted> {
         let transfer = self.transfers.get(id.0)?;
-        let link = self.pick(transfer.resends.front()?.operation.bytes, transfer.scope)?;
+        let (bytes, scope) = (transfer.resends.front()?.operation.bytes, transfer.scope);
+        let link = self.pick_within(bytes, scope, priority, share)?;
         let Resend { operation, owed, pages } = self.transfers.get_mut(id.0)?.resends.pop_front()?;
         // The new link may have narrower limits than the lost one.
         let mut parts = operation.split(&self.settings[link].limits);
@@ -256,19 +290,19 @@ impl Outbox {
         self.post(id, link, first, None, owed, pages)
     }
 
-    fn next_refused(&mut self, id: TransferId) -> Option<Posted> {
-        let transfer = self.transfers.get_mut(id.0)?;
+    fn next_refused(&mut self, id: TransferId, priority: Priority, share: &Share) -> Option<Posted> {
+        let transfer = self.transfers.get(id.0)?;
         // A refused operation stays on its link: its pages are accounted to that link's next
         // immediate.
         let place = transfer
             .refused
             .iter()
-            .position(|(link, _)| self.windows[*link].free() > 0 && self.links.is_alive(*link))?;
-        let (link, operation) = transfer.refused.remove(place)?;
+            .position(|(link, _)| self.is_open(*link, priority, share) && self.links.is_alive(*link))?;
+        let (link, operation) = self.transfers.get_mut(id.0)?.refused.remove(place)?;
         self.post_counted(id, link, operation)
     }
 
-    fn next_planned(&mut self, id: TransferId) -> Option<Posted> {
+    fn next_planned(&mut self, id: TransferId, priority: Priority, share: &Share) -> Option<Posted> {
         let transfer = self.transfers.get(id.0)?;
         if transfer.plan.pages_left() == 0 {
             return None;
@@ -277,8 +311,8 @@ impl Outbox {
         // The rest of a page follows its beginning on the same link, or it could be counted before
         // the beginning has arrived.
         let link = match transfer.begun_on {
-            Some(link) => Some(link).filter(|link| self.windows[*link].free() > 0),
-            None => self.pick(page_len, transfer.scope),
+            Some(link) => Some(link).filter(|link| self.is_open(*link, priority, share)),
+            None => self.pick_within(page_len, transfer.scope, priority, share),
         }?;
         let mut limits = self.settings[link].limits;
         if transfer.begun_on.is_some() && transfer.must_wait(&limits) {
@@ -288,6 +322,7 @@ impl Outbox {
         limits.pages = limits.pages.min(IMMEDIATE_PAGES_MAX);
         // The limit on joining must not split a page.
         limits.bytes = limits.bytes.min(JOINED_MAX.max(page_len));
+        share.limit(&mut limits);
         let mut operation = self.spare.pop().unwrap_or_default();
         let transfer = self.transfers.get_mut(id.0)?;
         transfer.plan.next(&limits, &mut operation).then_some(())?;
@@ -317,6 +352,25 @@ impl Outbox {
     #[inline]
     pub fn pick(&self, bytes: u64, scope: Scope) -> Option<usize> {
         self.links.pick(bytes, |link| self.windows[link].free() > 0 && self.settings[link].scope == scope)
+    }
+
+    /// As [`pick`](Self::pick), where less than the share of the priority is in flight.
+    #[inline]
+    fn pick_within(&self, bytes: u64, scope: Scope, priority: Priority, share: &Share) -> Option<usize> {
+        self.links
+            .pick(bytes, |link| self.settings[link].scope == scope && self.is_open(link, priority, share))
+    }
+
+    /// Returns whether a link has room for an operation of this priority.
+    #[inline]
+    fn is_open(&self, link: usize, priority: Priority, share: &Share) -> bool {
+        let [_, normal, bulk] = self.pending[link];
+        let bytes = match priority {
+            _ if share.is_joint => normal + bulk,
+            Priority::Bulk => bulk,
+            Priority::Urgent | Priority::Normal => normal,
+        };
+        share.has_room(bytes, self.windows[link].free(), self.settings[link].window)
     }
 
     /// Posts an operation whose pages must be reported. On a link that keeps no order, its own
@@ -356,6 +410,7 @@ impl Outbox {
         self.links.charge(link, operation.bytes);
         let of = self.transfers.get_mut(transfer.0)?;
         of.in_flight += 1;
+        self.pending[link][of.priority as usize] += operation.bytes;
         Some(Posted { link, transfer, operation, immediate, owed, pages })
     }
 
@@ -375,7 +430,7 @@ impl Outbox {
         self.take(&posted);
         let Posted { link, transfer, operation, immediate, owed, pages } = posted;
         let Some(of) = self.transfers.get_mut(transfer.0) else { return };
-        self.postable[of.scope as usize].insert(transfer.0);
+        self.postable[of.priority as usize][of.scope as usize].insert(transfer.0);
         // No immediate accounts for these pages, so they may go to any link of its scope.
         if owed.is_some() || (immediate.is_none() && of.counter.is_none()) {
             of.resends.push_front(Resend { operation, owed, pages });
@@ -399,6 +454,9 @@ impl Outbox {
     pub fn complete(&mut self, posted: Posted) -> Vec<Frame> {
         self.take(&posted);
         let Posted { transfer, owed, operation, .. } = posted;
+        if let Some(of) = self.transfers.get_mut(transfer.0) {
+            of.delivered += operation.bytes;
+        }
         // A notification has nothing to reuse.
         if operation.bytes > 0 && self.spare.len() < self.spare_max {
             self.spare.push(operation);
@@ -421,6 +479,7 @@ impl Outbox {
         self.links.finish(posted.link, posted.operation.bytes);
         if let Some(transfer) = self.transfers.get_mut(posted.transfer.0) {
             transfer.in_flight -= 1;
+            self.pending[posted.link][transfer.priority as usize] -= posted.operation.bytes;
         }
     }
 
@@ -432,7 +491,7 @@ impl Outbox {
             // The beginning of the page may be lost with the link, so the whole page is planned
             // again.
             if transfer.begun_on.take_if(|begun_on| *begun_on == link).is_some() {
-                transfer.plan.restart_page();
+                transfer.repeated += transfer.plan.restart_page();
             }
         }
     }
@@ -463,6 +522,11 @@ impl Outbox {
         self.transfers.get(id.0).is_some_and(|transfer| transfer.is_incomplete)
     }
 
+    /// Returns the bytes of a transfer that are known to have arrived.
+    pub fn delivered(&self, id: TransferId) -> u64 {
+        self.transfers.get(id.0).map_or(0, Transfer::delivered)
+    }
+
     /// Drops an operation that was to be resent, because its transfer was aborted.
     fn abort_resend(&mut self, key: (LinkId, CounterId), pages: u32) -> Option<Frame> {
         let owed = self.owed.get_mut(&key)?;
@@ -487,6 +551,7 @@ impl Outbox {
         }
         self.pause(link);
         self.links.lose(link);
+        self.pending[link] = [0; Priority::ALL.len()];
         let ids: Vec<TransferId> = self.transfers.iter().map(|(id, _)| TransferId(id)).collect();
         for id in ids {
             self.owe_unreported(link_id, link, id);
@@ -526,7 +591,7 @@ impl Outbox {
         // later writes.
         Self::add_owed(&mut self.owed, new_owed, id, transfer);
         if has_bytes {
-            self.postable[transfer.scope as usize].insert(id.0);
+            self.postable[transfer.priority as usize][transfer.scope as usize].insert(id.0);
             transfer.resends.push_back(Resend { operation, owed: Some(owed), pages });
         }
         None
@@ -553,7 +618,7 @@ impl Outbox {
         }
         let resends = |operation: Operation| Resend { pages: operation.pages.max(1), operation, owed: key };
         transfer.resends.extend(refused.into_iter().map(resends));
-        self.postable[transfer.scope as usize].insert(id.0);
+        self.postable[transfer.priority as usize][transfer.scope as usize].insert(id.0);
     }
 
     fn add_owed(
@@ -632,9 +697,11 @@ impl Outbox {
             !transfer.has_posts() && transfer.owed == 0
         });
         if is_done {
-            let is_whole = !self.is_incomplete(id);
+            let Some(transfer) = self.transfers.get(id.0) else { return };
+            let (is_whole, delivered) = (!transfer.is_incomplete, transfer.delivered());
+            self.counts[transfer.priority as usize] -= 1;
             self.transfers.remove(id.0);
-            self.finished.push_back(Finished { transfer: id, is_whole });
+            self.finished.push_back(Finished { transfer: id, is_whole, delivered });
         }
     }
 
@@ -679,7 +746,13 @@ struct Transfer {
     counter: Option<CounterId>,
     /// The scope of the links that it may use.
     scope: Scope,
+    priority: Priority,
     in_flight: usize,
+    /// The bytes of completed operations.
+    delivered: u64,
+    /// The bytes of operations of which the same bytes were planned again: at most so many were
+    /// delivered twice.
+    repeated: u64,
     /// The link on which a page was begun. The rest must follow there: on another link it could
     /// overtake the beginning. On a link without order, its last part [waits](Self::must_wait).
     begun_on: Option<usize>,
@@ -737,6 +810,11 @@ impl Transfer {
         }
     }
 
+    /// Returns the bytes that are known to have arrived.
+    fn delivered(&self) -> u64 {
+        self.delivered.saturating_sub(self.repeated)
+    }
+
     /// Returns `true` if the next part of a page would be its last one, which tells the receiver of the
     /// page, and could overtake the parts before it. It waits until they have arrived.
     fn must_wait(&self, limits: &Limits) -> bool {
@@ -773,7 +851,7 @@ mod tests {
         let link = LinkSettings { id: LinkId(1), limits, window: 9, weight: 1, scope: Scope::Network };
         let mut outbox = Outbox::new(vec![link]);
         let page = || (Pages::contiguous(1, 10), 10);
-        outbox.submit(Plan::new(10, page(), page()).unwrap(), counter, Scope::Network);
+        outbox.submit(Plan::new(10, page(), page()).unwrap(), counter, Scope::Network, Priority::Normal);
         outbox
     }
 
@@ -798,7 +876,10 @@ mod tests {
         assert_eq!(lens(&parts), [4, 4]);
         let [first, second] = [(); 2].map(|()| parts.pop_front().unwrap());
         assert_eq!(outbox.complete(second), []);
-        assert!(outbox.next_post().is_none() && outbox.may_post(), "the first part may arrive later");
+        assert!(
+            outbox.next_post().is_none() && outbox.may_post(Priority::Normal),
+            "the first part may arrive later"
+        );
         // A part that the card had no room for is posted again, and waited for.
         outbox.refuse(first);
         let mut again = posts(&mut outbox);
@@ -831,6 +912,7 @@ mod tests {
         assert!(outbox.finished().is_none(), "the receiver has not stopped the lost link");
         let counter = CounterId::from_raw(5 << 8);
         assert_eq!(outbox.settled(LinkId(1), counter, 0), []);
-        assert!(outbox.finished().is_some_and(|finished| finished.is_whole));
+        let finished = outbox.finished().expect("it is done");
+        assert_eq!((finished.is_whole, finished.delivered), (true, 10), "what was sent twice counts once");
     }
 }

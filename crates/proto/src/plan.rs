@@ -1,6 +1,8 @@
 //! Splits pages into operations: checks the bounds first, and joins adjacent pages.
 
 use crate::indices::Indices;
+pub use crate::plan_error::{PlanError, Side};
+use crate::segments::Segments;
 
 /// A list of pages in a memory region: page `n` begins at `offset + indices[n] × stride`.
 ///
@@ -34,11 +36,11 @@ impl Pages {
         self.offset.checked_add(index.checked_mul(self.stride)?)
     }
 
-    /// Returns bytes of the page with this index. [`Plan::new`] has checked all pages, so the
+    /// Returns the offset of the page with this index. [`Plan::new`] has checked all pages, so the
     /// arithmetic cannot overflow.
     #[inline]
-    fn extent(&self, index: u32, within: u64, len: u64) -> Extent {
-        Extent { offset: self.offset + u64::from(index) * self.stride + within, len }
+    fn at(&self, index: u32) -> u64 {
+        self.offset + u64::from(index) * self.stride
     }
 
     /// Checks that all pages, of `page_len` bytes, lie within `memory_len` and do not overlap.
@@ -88,67 +90,6 @@ impl Limits {
     }
 }
 
-/// A side of a transfer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    /// The memory that bytes are read from.
-    Source,
-    /// The memory that bytes are written to.
-    Destination,
-}
-
-impl std::fmt::Display for Side {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Source => "source",
-            Self::Destination => "destination",
-        })
-    }
-}
-
-/// Reasons for which pages cannot be moved.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PlanError {
-    /// The page length is 0.
-    #[error("the page length is 0 bytes")]
-    EmptyPage,
-    /// The two sides have different numbers of pages.
-    #[error("the source has {source_count} pages and the destination {destination_count}")]
-    Counts {
-        /// The number of source pages.
-        source_count: usize,
-        /// The number of destination pages.
-        destination_count: usize,
-    },
-    /// A page ends beyond its memory.
-    #[error("page {index} of the {side} ends beyond its {memory_len} bytes")]
-    OutOfBounds {
-        /// The side of the page.
-        side: Side,
-        /// The index of the page.
-        index: u32,
-        /// The length of that memory in bytes.
-        memory_len: u64,
-    },
-    /// Pages overlap.
-    #[error("pages of the {side} overlap: they have {page_len} bytes and a stride of {stride}")]
-    Overlap {
-        /// The side of the pages.
-        side: Side,
-        /// The stride in bytes.
-        stride: u64,
-        /// The page length in bytes.
-        page_len: u64,
-    },
-    /// A page would be written twice, in no defined order.
-    #[error("page {index} of the destination occurs twice")]
-    Repeated {
-        /// The index of the page.
-        index: u32,
-    },
-}
-
 /// A range of bytes within a memory region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
@@ -176,6 +117,9 @@ pub struct Operation {
     pub pieces: Vec<Extent>,
     /// Extents of remote memory, with the same number of bytes.
     pub targets: Vec<Extent>,
+    /// The region of remote memory that the targets are in: 0 unless the transfer is of
+    /// [segments](Plan::of_segments).
+    pub region: u32,
     /// The number of bytes.
     pub bytes: u64,
     /// The number of pages that are complete with it.
@@ -190,7 +134,7 @@ impl Operation {
     ///
     /// let pieces = vec![Extent { offset: 0, len: 10 }, Extent { offset: 50, len: 10 }];
     /// let targets = vec![Extent { offset: 7, len: 20 }];
-    /// let whole = Operation { pieces, targets, bytes: 20, pages: 2 };
+    /// let whole = Operation { pieces, targets, region: 0, bytes: 20, pages: 2 };
     /// let one_piece = Limits { bytes: 1000, pieces: 1, targets: 1, pages: 1024, is_ordered: true };
     /// let parts = whole.split(&one_piece);
     /// assert_eq!(parts.iter().map(|part| (part.bytes, part.pages)).collect::<Vec<_>>(), [(10, 0), (10, 2)]);
@@ -202,7 +146,8 @@ impl Operation {
         if fits {
             return vec![self];
         }
-        let mut parts = vec![Self::default()];
+        let empty = || Self { region: self.region, ..Self::default() };
+        let mut parts = vec![empty()];
         let (mut pieces, mut targets) = (self.pieces.into_iter(), self.targets.into_iter());
         let (mut piece, mut target) = (pieces.next(), targets.next());
         while let (Some(from), Some(to)) = (&mut piece, &mut target) {
@@ -216,7 +161,7 @@ impl Operation {
                 && (joins_target || part.targets.len() < limits.targets);
             // The same bytes are tried again with an empty part.
             if !has_room {
-                parts.push(Self::default());
+                parts.push(empty());
                 continue;
             }
             append(&mut part.pieces, next_from, joins_piece);
@@ -238,7 +183,7 @@ impl Operation {
     fn clear(&mut self) {
         self.pieces.clear();
         self.targets.clear();
-        (self.bytes, self.pages) = (0, 0);
+        (self.region, self.bytes, self.pages) = (0, 0, 0);
     }
 }
 
@@ -263,12 +208,38 @@ impl Operation {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Plan {
-    page_len: u64,
-    source: Pages,
-    destination: Pages,
+    map: Map,
     /// The place of the next page, and the number of its bytes that are in operations already.
     place: usize,
     within: u64,
+}
+
+/// The bytes of a transfer. Pieces are local memory, and targets the peer's.
+#[derive(Debug, Clone)]
+enum Map {
+    /// Pages of one length.
+    Pages { page_len: u64, pieces: Pages, targets: Pages },
+    /// Segments, each of which is a page of its own length.
+    Segments(Segments),
+}
+
+/// A page of a plan.
+#[derive(Clone, Copy)]
+struct Place {
+    piece: u64,
+    target: u64,
+    region: u32,
+    len: u64,
+}
+
+impl Map {
+    /// Returns the number of pages.
+    fn count(&self) -> usize {
+        match self {
+            Self::Pages { pieces, .. } => pieces.indices.len(),
+            Self::Segments(segments) => segments.len(),
+        }
+    }
 }
 
 impl Plan {
@@ -290,7 +261,33 @@ impl Plan {
         if let Some(index) = destination.indices.repeated() {
             return Err(PlanError::Repeated { index });
         }
-        Ok(Self { page_len, source, destination, place: 0, within: 0 })
+        Ok(Self::of(Map::Pages { page_len, pieces: source, targets: destination }))
+    }
+
+    /// Creates a plan of segments. Each counts as a page.
+    ///
+    /// ```
+    /// use farreach_proto::plan::{Limits, Operation, Plan, Side};
+    /// use farreach_proto::segments::{Segment, Segments};
+    ///
+    /// // Two neighbours in one region, and one in another.
+    /// let segment = |own, region, remote, len| Segment { own, remote, len, region };
+    /// let list = [segment(0, 0, 70, 10), segment(10, 0, 80, 20), segment(30, 1, 100, 5)];
+    /// let mut plan = Plan::of_segments(Segments::new(list, &[100, 105], Side::Source)?);
+    /// let limits = Limits { bytes: 100, pieces: 4, targets: 4, pages: 1024, is_ordered: true };
+    /// let (mut operation, mut found) = (Operation::default(), Vec::new());
+    /// while plan.next(&limits, &mut operation) {
+    ///     found.push((operation.region, operation.pieces.len(), operation.bytes, operation.pages));
+    /// }
+    /// assert_eq!(found, [(0, 1, 30, 2), (1, 1, 5, 1)]);
+    /// # Ok::<(), farreach_proto::plan::PlanError>(())
+    /// ```
+    pub fn of_segments(segments: Segments) -> Self {
+        Self::of(Map::Segments(segments))
+    }
+
+    fn of(map: Map) -> Self {
+        Self { map, place: 0, within: 0 }
     }
 
     /// Creates a plan for reading: the source is the peer's memory and the destination local
@@ -303,8 +300,11 @@ impl Plan {
     ) -> Result<Self, PlanError> {
         // `new` checks repeated pages for the destination only, which is the local side here: a
         // page of the peer may be read twice.
-        let plan = Self::new(page_len, (source, source_len), (destination, destination_len))?;
-        Ok(Self { source: plan.destination, destination: plan.source, ..plan })
+        let mut plan = Self::new(page_len, (source, source_len), (destination, destination_len))?;
+        if let Map::Pages { pieces, targets, .. } = &mut plan.map {
+            std::mem::swap(pieces, targets);
+        }
+        Ok(plan)
     }
 
     /// Fills `operation` with the next one for a link with these limits. Returns `false` if nothing
@@ -315,37 +315,27 @@ impl Plan {
     /// posts the last one: the end of the page could be counted before its beginning has arrived.
     pub fn next(&mut self, limits: &Limits, operation: &mut Operation) -> bool {
         operation.clear();
-        let Self { page_len, source, destination, place, within } = self;
-        let pages = source.indices[*place..].iter().zip(&destination.indices[*place..]);
-        // The ends of the last extents.
-        let (mut piece_end, mut target_end) = (None, None);
-        for (from, to) in pages.take(limits.pages as usize) {
-            let left = *page_len - *within;
-            let room = limits.bytes.saturating_sub(operation.bytes);
-            let len = match left <= room {
-                true => left,
-                // A page alone in its operation is split.
-                false if operation.bytes == 0 => room,
-                false => break,
-            };
-            let (from, to) = (source.extent(*from, *within, len), destination.extent(*to, *within, len));
-            let (joins_piece, joins_target) = (piece_end == Some(from.offset), target_end == Some(to.offset));
-            if (!joins_piece && operation.pieces.len() >= limits.pieces)
-                || (!joins_target && operation.targets.len() >= limits.targets)
-            {
-                break;
+        match &self.map {
+            Map::Pages { page_len, pieces, targets } => {
+                let (len, region) = (*page_len, 0);
+                let pages = pieces.indices[self.place..].iter().zip(&targets.indices[self.place..]);
+                let places = pages.map(|(piece, target)| Place {
+                    piece: pieces.at(*piece),
+                    target: targets.at(*target),
+                    region,
+                    len,
+                });
+                (self.place, self.within) = fill(operation, limits, places, self.place, self.within);
             }
-            append(&mut operation.pieces, from, joins_piece);
-            append(&mut operation.targets, to, joins_target);
-            (piece_end, target_end) = (Some(from.end()), Some(to.end()));
-            operation.bytes += len;
-            // The link has taken as much of the page as fits into an operation.
-            if len < left {
-                *within += len;
-                break;
+            Map::Segments(segments) => {
+                let places = segments[self.place..].iter().map(|segment| Place {
+                    piece: segment.own,
+                    target: segment.remote,
+                    region: segment.region,
+                    len: segment.len,
+                });
+                (self.place, self.within) = fill(operation, limits, places, self.place, self.within);
             }
-            operation.pages += 1;
-            (*place, *within) = (*place + 1, 0);
         }
         operation.bytes > 0
     }
@@ -371,12 +361,12 @@ impl Plan {
     /// # Ok::<(), farreach_proto::plan::PlanError>(())
     /// ```
     pub fn left_in_page(&self) -> u64 {
-        self.page_len - self.within
+        self.page_len() - self.within
     }
 
-    /// Begins the current page again from its first byte.
-    pub fn restart_page(&mut self) {
-        self.within = 0;
+    /// Begins the current page again from its first byte. Returns how many of its bytes were in operations.
+    pub fn restart_page(&mut self) -> u64 {
+        std::mem::take(&mut self.within)
     }
 
     /// Returns the bytes of its lists of pages.
@@ -390,28 +380,87 @@ impl Plan {
     /// # Ok::<(), farreach_proto::plan::PlanError>(())
     /// ```
     pub fn memory(&self) -> usize {
-        size_of_val(&*self.source.indices) + size_of_val(&*self.destination.indices)
+        match &self.map {
+            Map::Pages { pieces, targets, .. } => {
+                size_of_val(&*pieces.indices) + size_of_val(&*targets.indices)
+            }
+            Map::Segments(segments) => size_of_val(&**segments),
+        }
     }
 
     /// Drops all pages that are not in an operation yet.
     pub fn abort(&mut self) {
-        (self.place, self.within) = (self.source.indices.len(), 0);
+        (self.place, self.within) = (self.map.count(), 0);
     }
 
-    /// Returns the length of a page in bytes.
+    /// Returns the length of the current page in bytes. Segments have different lengths.
+    #[inline]
     pub fn page_len(&self) -> u64 {
-        self.page_len
+        match &self.map {
+            Map::Pages { page_len, .. } => *page_len,
+            Map::Segments(segments) => segments.get(self.place).map_or(0, |segment| segment.len),
+        }
     }
 
     /// Returns the number of pages of the whole transfer.
     pub fn pages(&self) -> usize {
-        self.source.indices.len()
+        self.map.count()
     }
 
     /// Returns the number of pages that are not completely in operations yet.
     pub fn pages_left(&self) -> usize {
-        self.source.indices.len() - self.place
+        self.map.count() - self.place
     }
+}
+
+/// Fills an operation with pages from the one at `place` on, of which `within` bytes are in operations
+/// already. Returns both for the next operation.
+#[inline]
+fn fill(
+    operation: &mut Operation,
+    limits: &Limits,
+    places: impl Iterator<Item = Place>,
+    mut place: usize,
+    mut within: u64,
+) -> (usize, u64) {
+    // The ends of the last extents.
+    let (mut piece_end, mut target_end) = (None, None);
+    for page in places.take(limits.pages as usize) {
+        let left = page.len - within;
+        let room = limits.bytes.saturating_sub(operation.bytes);
+        let len = match left <= room {
+            true => left,
+            // A page alone in its operation is split.
+            false if operation.bytes == 0 => room,
+            false => break,
+        };
+        // An operation has one remote key.
+        if operation.bytes == 0 {
+            operation.region = page.region;
+        } else if operation.region != page.region {
+            break;
+        }
+        let from = Extent { offset: page.piece + within, len };
+        let to = Extent { offset: page.target + within, len };
+        let (joins_piece, joins_target) = (piece_end == Some(from.offset), target_end == Some(to.offset));
+        if (!joins_piece && operation.pieces.len() >= limits.pieces)
+            || (!joins_target && operation.targets.len() >= limits.targets)
+        {
+            break;
+        }
+        append(&mut operation.pieces, from, joins_piece);
+        append(&mut operation.targets, to, joins_target);
+        (piece_end, target_end) = (Some(from.end()), Some(to.end()));
+        operation.bytes += len;
+        // The link has taken as much of the page as fits into an operation.
+        if len < left {
+            within += len;
+            break;
+        }
+        operation.pages += 1;
+        (place, within) = (place + 1, 0);
+    }
+    (place, within)
 }
 
 /// Returns `true` if an extent continues the last one.

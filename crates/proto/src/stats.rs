@@ -21,6 +21,9 @@ pub struct TransferStats {
     pub links: Vec<LinkStats>,
     /// Operations that a full queue refused, and that were posted again.
     pub refusals: u64,
+    /// Bytes that are known to have arrived: all of them if the transfer is done. Otherwise more may have
+    /// arrived, and any of the pages.
+    pub delivered: u64,
     started_ns: u64,
     finished_ns: u64,
 }

@@ -20,7 +20,7 @@ pub use answer::{RevokeAnswer, TransferAnswer};
 pub use carrier::{Carrier, GrantMade};
 pub use current_call::{CallInProgress, CurrentCall, RailCall};
 pub use event::Event;
-pub use held::Held;
+pub use held::{Held, HeldList};
 pub use key::{Key, KeyId};
 pub use rail::Rail;
 

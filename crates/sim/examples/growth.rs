@@ -14,10 +14,13 @@ use std::sync::Arc;
 use farreach_memory::{Buffers, Exposed, Memory, Shared};
 use farreach_proto::counter::LinkId;
 use farreach_proto::machine::{
-    Budgets, Direction, Event as Answer, Machine, NewTransfer, OpId, Output, PeerKey, Tuning,
+    Budgets, Direction, Event as Answer, GrantRange, Machine, NewTransfer, OpId, Output, PeerKey, Regions,
+    Tuning,
 };
-use farreach_proto::plan::{Limits, Pages, Plan};
+use farreach_proto::plan::{Limits, Pages, Plan, Side};
+use farreach_proto::priority::Priority;
 use farreach_proto::rights::Rights;
+use farreach_proto::segments::{Segment, Segments};
 use farreach_proto::wire::{Frame, GrantOffer, Hello, LinkOffer};
 use farreach_rail::{
     Carrier, EndedKeys, Event, Held, Key, KeyId, LinkKey, Proof, Properties, Rail, RailError, Refusal,
@@ -252,8 +255,31 @@ impl Host {
         let destination = (0..pages as u32).map(|page| 2 * page).collect();
         let plan = Plan::new(PAGE, of(source, MEMORY), of(destination, GRANT)).unwrap();
         self.carrier.hold(op, Held::Shared(self.memory.get(..).expect("all of it")));
-        let direction = Direction::Write;
-        let new = NewTransfer { op, peer, direction, plan, grant, base: 0, len: GRANT, counter: None };
+        let range = GrantRange { grant, base: 0, len: GRANT };
+        self.submit(op, peer, plan, range.into());
+    }
+
+    /// Writes segments of different lengths to so many grants of a peer, each of which is one region.
+    fn write_segments(&mut self, peer: PeerKey, grants: u64, segments: u64) {
+        self.operations += 1;
+        let op = OpId(self.operations);
+        let segment = |number: u64| Segment {
+            own: 2 * PAGE * (number % 4096),
+            remote: 2 * PAGE * number,
+            len: PAGE - number % 8,
+            region: (number * grants / segments) as u32,
+        };
+        let list: Vec<Segment> = (0..segments).map(segment).collect();
+        let lens = vec![GRANT; grants as usize];
+        let plan = Plan::of_segments(Segments::new(list, &lens, Side::Source).unwrap());
+        self.carrier.hold(op, Held::Shared(self.memory.get(..).expect("all of it")));
+        let ranges: Vec<_> = (0..grants).map(|grant| GrantRange { grant, base: 0, len: GRANT }).collect();
+        self.submit(op, peer, plan, Regions::List(ranges.into()));
+    }
+
+    fn submit(&mut self, op: OpId, peer: PeerKey, plan: Plan, regions: Regions) {
+        let (direction, priority, deadline) = (Direction::Write, Priority::Normal, None);
+        let new = NewTransfer { op, peer, direction, plan, regions, counter: None, priority, deadline };
         self.machine.submit(new, self.now).expect("it is begun");
     }
 }
@@ -284,6 +310,26 @@ fn pages(count: u64, operations: u64) {
     let peer = host.peer(1);
     for _ in 0..operations.div_ceil(count) {
         host.write(peer, 0, count);
+        host.finish(0);
+    }
+}
+
+/// Writes segments of transfers that have so many.
+fn segments(count: u64, operations: u64) {
+    let mut host = Host::new(1);
+    let peer = host.peer(1);
+    for _ in 0..operations.div_ceil(count) {
+        host.write_segments(peer, 1, count);
+        host.finish(0);
+    }
+}
+
+/// Writes segments of transfers to so many grants, one for each.
+fn regions(count: u64, operations: u64) {
+    let mut host = Host::new(1);
+    let peer = host.peer(count);
+    for _ in 0..operations.div_ceil(count) {
+        host.write_segments(peer, count, count);
         host.finish(0);
     }
 }
@@ -332,6 +378,8 @@ fn main() {
         "peers" => peers(count, operations),
         "in-flight" => in_flight(count, operations),
         "pages" => pages(count, operations),
+        "segments" => segments(count, operations),
+        "regions" => regions(count, operations),
         "granted" => granted(count, operations),
         "grants" => grants(count, operations),
         other => panic!("there is no kind {other}"),

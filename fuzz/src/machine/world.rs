@@ -7,10 +7,12 @@ use farreach_proto::counter::{CounterId, IMMEDIATE_PAGES_MAX, LinkId};
 use farreach_proto::inflight::SlotId;
 use farreach_proto::lost::LostReason;
 use farreach_proto::machine::{
-    AtomicOperation, Budgets, Content, Control, Direction, Event, KeysEnded, Machine, MessageHeader,
-    NewAtomic, NewTransfer, OpId, Output, PeerChange, PeerKey, RailInfo, RemoteKeys, TransferFault, Tuning,
+    AtomicOperation, Budgets, Content, Control, Direction, Event, GrantRange, KeysEnded, Machine,
+    MessageHeader, NewAtomic, NewTransfer, OpId, Output, PeerChange, PeerKey, RailInfo, RemoteKeys,
+    TransferFault, Tuning,
 };
 use farreach_proto::plan::{Limits, Pages, Plan};
+use farreach_proto::priority::Priority;
 use farreach_proto::rail::{EndedKeys, LinkKey, Proof, Properties, RailError, Refusal, Scope as RailScope};
 use farreach_proto::rights::Rights;
 use farreach_proto::wire::{Frame, Hello, LinkOffer};
@@ -388,6 +390,10 @@ impl World {
     pub(super) fn transfer(&mut self, peer: u8, grant: u8, counter: Option<u8>, pages: u8, is_read: bool) {
         let key = self.key(peer);
         let Some(op) = self.op(Some(key)) else { return };
+        // The bits that the number of pages leaves.
+        let rest = pages >> 4;
+        let priority = Priority::ALL[usize::from(rest) % Priority::ALL.len()];
+        let deadline = (rest >= 12).then_some(self.now + u64::from(rest % 4) * MS);
         let (count, page_len) = (u32::from(pages % 16) + 1, 256);
         let len = u64::from(count) * page_len;
         let pages = || (Pages::contiguous(count, page_len), len);
@@ -397,10 +403,10 @@ impl World {
             peer: key,
             direction: if is_read { Direction::Read } else { Direction::Write },
             plan: plan.expect("the pages are within their memory"),
-            grant: grant.into(),
-            base: 0,
-            len,
+            regions: GrantRange { grant: grant.into(), base: 0, len }.into(),
             counter: counter.map(|counter| CounterId::from_raw(counter.into())),
+            priority,
+            deadline,
         };
         self.machine.submit(new, self.now);
         self.drain(Scope::Peer(key));

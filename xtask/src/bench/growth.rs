@@ -1,5 +1,5 @@
 //! `cargo xtask bench growth`: instructions of the protocol and the carrier for an operation, with
-//! more and more peers, operations in flight, pages and grants.
+//! more and more peers, operations in flight, pages, segments and grants.
 //!
 //! valgrind counts them, so that the result does not depend on the machine's load. Each count is run
 //! with two numbers of operations: the difference has no setup in it. `--plots` also writes the
@@ -35,6 +35,18 @@ const KINDS: &[Kind] = &[
         unit: "page",
         across: "pages of a transfer",
         counts: &[1, 10, 100, 1_000, 10_000, 100_000, 1_000_000],
+    },
+    Kind {
+        name: "segments",
+        unit: "segment",
+        across: "segments of a transfer",
+        counts: &[1, 10, 100, 1_000, 10_000, 100_000],
+    },
+    Kind {
+        name: "regions",
+        unit: "segment",
+        across: "regions of a transfer, each of another grant",
+        counts: &[1, 10, 100, 1_000, 10_000],
     },
     Kind {
         name: "granted",

@@ -18,6 +18,7 @@ mod plot;
 mod report;
 mod shm;
 mod spread;
+mod urgent;
 
 use std::path::{Path, PathBuf};
 
@@ -51,6 +52,9 @@ pub(crate) enum BenchCommand {
     /// Compare links within a host, and engines over them, with memcpy, a bounced cache line and a
     /// bare eventfd.
     Shm(shm::ShmArgs),
+    /// Read 4 KiB with the priority of urgent transfers, while gigabytes move and while nothing does, and
+    /// compare the times.
+    Urgent(urgent::UrgentArgs),
     /// Write scattered pages with UCX, NIXL and Mooncake, over tcp and within a host, and compare the
     /// throughput with the engine's.
     Market(market::MarketArgs),
@@ -154,6 +158,7 @@ pub(crate) fn execute(command: &BenchCommand) -> Result<()> {
         BenchCommand::Many(args) => (many::measure(args)?, &args.common.json),
         BenchCommand::Guest(args) => return guest::execute(args),
         BenchCommand::Shm(args) => (shm::measure(args)?, &args.json),
+        BenchCommand::Urgent(args) => (urgent::measure(args)?, &args.json),
         BenchCommand::Market(args) => (market::measure(args)?, &args.json),
     };
     if let Some(file) = json {

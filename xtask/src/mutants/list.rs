@@ -623,7 +623,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a performed transfer overtakes messages",
         file: "crates/proto/src/machine/short.rs",
-        guard: "if self.has_control() || !self.turns.are_over() {",
+        guard: "if self.has_control() || !self.turns.are_over(new.priority) {",
         instead: "if self.has_control() {",
         test: "machine::tests::short::nothing_overtakes_what_is_queued",
     },
@@ -656,6 +656,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
         guard: "if transfer.begun_on.is_some() && transfer.must_wait(&limits) {",
         instead: "if false && transfer.must_wait(&limits) {",
         test: "outbox::tests::the_end_of_a_counted_page_waits_for_its_beginning_where_nothing_keeps_the_order",
+    },
+    // Deadlines.
+    Mutant {
+        name: "a late transfer ends while a card has a part of its memory",
+        file: "crates/proto/src/outbox.rs",
+        guard: "            if transfer.in_flight > 0 {\n                return false;",
+        instead: "            if transfer.in_flight > 0 && !transfer.is_aborted {\n                return false;",
+        test: "machine::tests::deadlines::one_that_is_partly_posted_ends_when_nothing_of_it_is_in_flight",
+    },
+    Mutant {
+        name: "bytes that were sent twice count twice as delivered",
+        file: "crates/proto/src/outbox.rs",
+        guard: "self.delivered.saturating_sub(self.repeated)",
+        instead: "self.delivered",
+        test: "outbox::tests::a_page_whose_link_is_lost_between_its_parts_begins_again",
     },
     // Memory that begins as a vector.
     Mutant {
@@ -742,5 +757,55 @@ pub(super) const MUTANTS: &[Mutant] = &[
         guard: "    delivery_covers_earlier: false,\n    target_must_know_initiator: true,",
         instead: "    delivery_covers_earlier: true,\n    target_must_know_initiator: true,",
         test: "profile::tests::what_is_not_known_is_treated_with_care",
+    },
+    Mutant {
+        name: "an end for one peer is not proven and is said to be",
+        file: "crates/proto/src/machine/grant.rs",
+        guard: "if is_late && is_awaited && tells_late {",
+        instead: "if false {",
+        test: "machine::tests::reported_keys::published_memory_is_not_said_to_be_revoked_before_that_is_proven",
+    },
+    // Lists of regions, and prepared transfers.
+    Mutant {
+        name: "a device writes to exposed memory that references exist to",
+        file: "crates/memory/src/exposed_part.rs",
+        guard: "!self.memory.is_read_only()",
+        instead: "true",
+        test: "exposed_part::tests::nothing_writes_to_memory_that_is_shared",
+    },
+    Mutant {
+        name: "a part of exposed memory ends beyond it",
+        file: "crates/memory/src/exposed_part.rs",
+        guard: "let part = bounds::within(&range, self.len)?;",
+        instead: "let part = bounds::within(&range, self.memory.len())?;",
+        test: "exposed_part::tests::parts_of_parts_keep_their_place_and_their_memory",
+    },
+    Mutant {
+        name: "a segment ends beyond the peer's memory",
+        file: "crates/engine/src/list.rs",
+        guard: "() if len > remote.len => ",
+        instead: "() if len == u64::MAX => ",
+        test: "list::tests::a_range_that_ends_beyond_the_memory_of_the_peer_is_refused",
+    },
+    Mutant {
+        name: "segments overlap at the destination",
+        file: "crates/proto/src/segments.rs",
+        guard: "Some((first, second)) => Err(PlanError::SegmentsOverlap { first, second }),",
+        instead: "Some(_) => Ok(Self(list)),",
+        test: "segments::tests::only_destinations_must_not_overlap",
+    },
+    Mutant {
+        name: "an operation has bytes of two regions",
+        file: "crates/proto/src/plan.rs",
+        guard: "} else if operation.region != page.region {",
+        instead: "} else if operation.region > u32::MAX - 1 {",
+        test: "segments::tests::an_operation_stays_within_one_region",
+    },
+    Mutant {
+        name: "a prepared transfer returns its memory while a start runs",
+        file: "crates/engine/src/starts.rs",
+        guard: "self.running.load(Ordering::SeqCst) == 0",
+        instead: "true",
+        test: "starts::tests::all_are_over_when_each_has_ended",
     },
 ];

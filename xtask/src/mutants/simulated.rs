@@ -71,14 +71,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "nothing stops a peer that does not answer",
         file: "crates/proto/src/machine/own_grants.rs",
-        guard: "match has_word && (is_late || !by_report) {",
+        guard: "match has_word && (!by_report || (is_late && !self.tells_late())) {",
         instead: "match is_late || (has_word && !by_report) {",
         test: "tests::unstopped::memory_of_a_peer_that_does_not_answer_comes_back_and_is_proven_later",
     },
     Mutant {
         name: "the word of a peer is taken for the proof that a rail reports later",
         file: "crates/proto/src/machine/own_grants.rs",
-        guard: "match has_word && (is_late || !by_report) {",
+        guard: "match has_word && (!by_report || (is_late && !self.tells_late())) {",
         instead: "match has_word {",
         test: "machine::tests::reported_keys::memory_of_a_peer_that_confirms_is_given_back_with_the_report",
     },
@@ -138,10 +138,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "a peer is told that nothing is under way though a dead card has it",
         file: "crates/proto/src/machine/transfer.rs",
         guard: "            if !is_kept {
-                self.release(key, grant);
-            }",
+                regions",
         instead: "            let _ = is_kept;
-            self.release(key, grant);",
+            {
+                regions",
         test: "tests::unstopped::a_peer_never_hears_that_nothing_is_under_way_while_a_dead_card_has_it",
     },
     Mutant {

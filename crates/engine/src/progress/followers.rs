@@ -16,7 +16,7 @@ pub(super) struct Followers<M: Drive> {
     /// The leader while no thread leads. It is lost for good if a step panics.
     leader: Option<Box<Leader<M>>>,
     /// Commands queued for the leader. While no thread leads, this is empty, or the first parked
-    /// thread is about to apply them.
+    /// thread or else the worker is about to apply them.
     commands: Vec<M::Command>,
     kind: LeaderKind,
     /// Whether the leader sleeps and no wakeup was sent yet.
@@ -66,6 +66,14 @@ pub(super) enum SubmitAction<M: Drive> {
     Lead(Box<Leader<M>>),
     /// Send a wakeup if one is needed. The leader applies the command.
     Queued { must_wake: bool },
+    /// Drop the command, because no thread will apply it.
+    Ended,
+}
+
+/// The next action of a caller that has queued a command for others.
+pub(super) enum QueueAction {
+    /// Send a wakeup if one is needed, and wake the worker, if there is one here.
+    Queued { must_wake: bool, worker: Option<Arc<Parker>> },
     /// Drop the command, because no thread will apply it.
     Ended,
 }
@@ -127,6 +135,21 @@ impl<M: Drive> Followers<M> {
         }
         self.commands.extend(command.take());
         SubmitAction::Queued { must_wake: self.must_wake() }
+    }
+
+    /// Queues a command for another thread. If none leads and none is parked, the worker is called.
+    pub(super) fn queue(&mut self, command: &mut Option<M::Command>) -> QueueAction {
+        if self.has_panicked {
+            return QueueAction::Ended;
+        }
+        self.commands.extend(command.take());
+        let worker = if self.leader.is_some() { self.call_worker() } else { None };
+        QueueAction::Queued { must_wake: self.must_wake(), worker }
+    }
+
+    /// Returns whether no thread will lead any more.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_panicked
     }
 
     /// Makes the caller the leader for a moment, if no thread leads.

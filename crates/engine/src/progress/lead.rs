@@ -130,10 +130,13 @@ impl<M: Drive> LeaderFollowers<M> {
             Err(panic) => {
                 let (commands, woken) = self.followers().panicked();
                 woken.iter().for_each(|parker| parker.unpark());
+                // Of tasks whose results are there.
+                let wakers = std::mem::take(leader.machine.wakers());
                 // Dropping the commands and the machine drops their senders, which closes the
                 // receivers. A second panic in a drop would add nothing to the first one.
                 let _ = catch_unwind(AssertUnwindSafe(|| drop(commands)));
                 let _ = catch_unwind(AssertUnwindSafe(|| drop(leader)));
+                wake_all(wakers);
                 resume_unwind(panic)
             }
         }

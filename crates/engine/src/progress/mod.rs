@@ -2,7 +2,8 @@
 //! threads are its *followers*.
 //!
 //! Callers queue commands and never wait for a step of the leader. If there is no leader, the
-//! caller leads for one step, so that its own thread posts its command. A caller that waits leads
+//! caller leads for one step, so that its own thread posts its command. Commands that may call a slow
+//! function of a library are an exception: the worker applies them, or a thread that waits. A caller that waits leads
 //! until its wait ends, so a result needs no switch to another thread. Callers that begin to wait
 //! in the meantime park as followers, and the first of them leads next. The worker, if there is
 //! one, leads when no other thread does: for futures, and for peers while all callers are busy
@@ -47,7 +48,7 @@ pub use backoff::Progress;
 pub(crate) use listener::{Group, Listener, wake_all};
 pub(crate) use sync::FAR_AWAY;
 
-use followers::{Followers, Handover, SubmitAction, WaitAction, WorkerAction};
+use followers::{Followers, Handover, QueueAction, SubmitAction, WaitAction, WorkerAction};
 use lead::Led;
 use sync::{AtomicBool, LOOKS_BEFORE_PARKING, Mutex, MutexGuard, Ordering, Parker, lock, thread};
 
@@ -159,6 +160,30 @@ impl<M: Drive> LeaderFollowers<M> {
         }
     }
 
+    /// Queues a command that may take long. This thread does not apply it, so that a task can call this:
+    /// the leader does, or a thread that waits, or the worker. After [`LeaderPanicked`], the command is
+    /// dropped.
+    pub(crate) fn queue(&self, command: M::Command) {
+        let mut command = Some(command);
+        let mut followers = self.followers();
+        match followers.queue(&mut command) {
+            QueueAction::Queued { must_wake, worker } => {
+                self.has_news.store(true, Ordering::Relaxed);
+                drop(followers);
+                if must_wake {
+                    self.wakeup.wake();
+                }
+                if let Some(worker) = worker {
+                    worker.unpark();
+                }
+            }
+            QueueAction::Ended => {
+                drop(followers);
+                drop(command);
+            }
+        }
+    }
+
     /// Lets `perform` do the work of a command at once, on this thread, if no other thread leads and
     /// nothing is queued. Returns what it was given and its result. If it cannot, `command` makes the
     /// command from what it was given, which is [submitted](Self::submit).
@@ -240,12 +265,19 @@ impl<M: Drive> LeaderFollowers<M> {
     }
 
     /// Makes sure that a thread leads for a pending future: the worker, at once or when the leader
-    /// steps down. Must be called after the future's waker was registered.
-    pub(crate) fn call_worker(&self) {
-        let worker = self.followers().call_worker();
+    /// steps down. Must be called after the future's waker was registered. Returns `false` after
+    /// [`LeaderPanicked`]: no thread will lead.
+    pub(crate) fn call_worker(&self) -> bool {
+        let mut followers = self.followers();
+        if followers.has_ended() {
+            return false;
+        }
+        let worker = followers.call_worker();
+        drop(followers);
         if let Some(worker) = worker {
             worker.unpark();
         }
+        true
     }
 
     /// Runs the worker until [`stop`](Self::stop) or [`LeaderPanicked`].

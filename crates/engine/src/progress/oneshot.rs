@@ -54,6 +54,18 @@ impl<T> Sender<T> {
     }
 }
 
+impl<T> Sender<T> {
+    /// Returns whether the receiver was dropped.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+
+    /// Returns whether the value goes to this receiver.
+    pub(crate) fn is_for(&self, receiver: &Receiver<T>) -> bool {
+        Arc::ptr_eq(&self.0, &receiver.0)
+    }
+}
+
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
         if !self.0.is_ready.load(Ordering::Acquire) {

@@ -29,7 +29,7 @@ const POLL: &str = "fi_cq_read (by Rail::poll)";
 
 /// Holds one kind of call until it is opened.
 #[derive(Debug, Default)]
-struct Gate {
+pub(crate) struct Gate {
     state: Mutex<GateState>,
     has_changed: Condvar,
 }
@@ -38,20 +38,36 @@ struct Gate {
 struct GateState {
     held: Option<RailCall>,
     is_inside: bool,
+    /// The call that panics.
+    panics: Option<RailCall>,
 }
 
 impl Gate {
-    fn hold(&self, call: RailCall) {
+    pub(crate) fn hold(&self, call: RailCall) {
         self.state.lock().unwrap().held = Some(call);
     }
 
-    fn open(&self) {
+    pub(crate) fn open(&self) {
         self.state.lock().unwrap().held = None;
         self.has_changed.notify_all();
     }
 
+    /// Lets a call panic from now on.
+    pub(crate) fn panic_in(&self, call: RailCall) {
+        self.state.lock().unwrap().panics = Some(call);
+    }
+
+    pub(crate) fn is_inside(&self) -> bool {
+        self.state.lock().unwrap().is_inside
+    }
+
     fn pass(&self, call: RailCall) {
         let mut state = self.state.lock().unwrap();
+        if state.panics == Some(call) {
+            drop(state);
+            // Without the hook, whose backtrace takes long.
+            std::panic::resume_unwind(Box::new("as the test wants it"));
+        }
         while state.held == Some(call) {
             state.is_inside = true;
             self.has_changed.notify_all();
@@ -156,7 +172,7 @@ impl Drop for Gated {
 
 /// Two engines; the calls of A pass the gate. The peer timeout is so long that a hung call loses no
 /// peer.
-fn pair() -> (Pair, Arc<Gate>) {
+pub(crate) fn pair() -> (Pair, Arc<Gate>) {
     let network = SimNetwork::real_time(SimSettings::new(1));
     let gate = Arc::new(Gate::default());
     let times = |settings: Settings| settings.peer_timeout(Duration::from_secs(120));

@@ -12,6 +12,7 @@ mod secure;
 #[path = "../suite/mod.rs"]
 mod suite;
 
+mod asynchronous;
 mod budgets;
 mod clear_text;
 mod default_rails;

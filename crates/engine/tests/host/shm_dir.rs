@@ -3,12 +3,14 @@
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use farreach::{Engine, Error, ErrorKind, PageMap, Peer, RemoteSlice, Rights, Settings};
+use farreach_testkit::{in_own_process, wait_for};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketType};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -165,4 +167,25 @@ fn a_directory_that_cannot_be_used_is_an_error() {
             assert!(error.fix().contains(fix), "{}", error.fix());
         }
     }
+}
+
+/// A process that connects to the listener of a rail, and says nothing, costs it no descriptor after it has
+/// gone. No other process connects meanwhile, which would make the rail look.
+#[test]
+fn a_stranger_that_has_gone_leaves_no_descriptor() {
+    in_own_process(&[], || {
+        let volume = tempfile::tempdir().unwrap();
+        let engine = open(Some(volume.path()));
+        let is_socket = |path: &PathBuf| fs::metadata(path).unwrap().file_type().is_socket();
+        let listener = fs::read_dir(volume.path()).unwrap().map(|file| file.unwrap().path()).find(is_socket);
+        let address = SocketAddrUnix::new(listener.unwrap()).unwrap();
+        let descriptors = || fs::read_dir("/proc/self/fd").unwrap().count();
+        let before = descriptors();
+        let stranger = net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        net::connect(&stranger, &address).unwrap();
+        wait_for("the other end", || (descriptors() == before + 2).then_some(()));
+        drop(stranger);
+        wait_for("the end of the other end", || (descriptors() == before).then_some(()));
+        drop(engine);
+    });
 }

@@ -11,4 +11,5 @@ mod pair;
 mod allocations;
 mod growth;
 mod instructions;
+mod lists;
 mod within_host;

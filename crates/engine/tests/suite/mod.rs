@@ -6,6 +6,7 @@ pub(crate) mod contiguous;
 pub(crate) mod counters;
 pub(crate) mod ends;
 pub(crate) mod grants;
+pub(crate) mod lists;
 pub(crate) mod many;
 pub(crate) mod messages;
 pub(crate) mod pages;
@@ -14,6 +15,7 @@ pub(crate) mod peers;
 pub(crate) mod publications;
 pub(crate) mod shared_counters;
 pub(crate) mod streams;
+pub(crate) mod terms;
 pub(crate) mod waits;
 
 #[allow(unused_imports, reason = "not every program has tests of its own beside the suite")]
@@ -47,6 +49,16 @@ macro_rules! suite {
             contiguous: a_vector_in_flight_is_freed_after_its_transfer;
             contiguous: a_vector_is_granted_where_a_rail_can;
             contiguous: parts_of_remote_memory_are_bounded;
+            lists: regions_arrive_where_the_list_says;
+            lists: regions_are_read_into_their_memory;
+            lists: ten_thousand_segments_are_one_transfer;
+            lists: a_refused_list_gives_its_memory_back;
+            lists: a_list_ends_with_the_first_grant_that_is_revoked;
+            lists: a_prepared_write_starts_many_times_at_once;
+            lists: a_prepared_read_gives_its_memory_back_at_the_end;
+            lists: subsets_are_checked_when_they_are_made;
+            lists: a_prepared_transfer_ends_with_its_peer;
+            lists: a_prepared_transfer_may_be_dropped_at_any_point;
             counters: a_wait_ends_at_its_deadline;
             counters: a_wait_ends_when_the_peer_is_gone;
             counters: a_wait_ends_when_the_transfer_is_given_up;
@@ -94,6 +106,10 @@ macro_rules! suite {
             many: messages_from_before_the_first_wait_are_received;
             many: waits_for_any_peer_end_with_the_engine;
             many: a_waker_may_wait_for_any_peer;
+            terms: a_deadline_that_has_passed_refuses_every_transfer;
+            terms: a_deadline_ends_a_transfer_and_gives_its_memory_back;
+            terms: an_urgent_transfer_is_done_before_large_ones_that_began_earlier;
+            terms: a_handle_with_other_terms_is_the_same_peer;
             waits: the_first_of_several_results_is_found;
             waits: all_of_several_results_are_waited_for;
             waits: a_wait_for_several_ends_when_a_peer_is_lost;

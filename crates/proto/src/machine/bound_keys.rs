@@ -89,7 +89,7 @@ impl Machine {
             let why = LostReason::Violation("it announced a key that ends beyond the last address");
             return self.lose_peer(key, why, false);
         }
-        self.turns.wake(key);
+        self.wake_pages(key);
         self.schedule_sending(key);
     }
 }

@@ -68,7 +68,7 @@ impl Machine {
         self.send_all(key, frames);
         self.send_messages_again(key, id);
         self.need_all_links(key);
-        self.turns.wake(key);
+        self.wake_pages(key);
         self.collect_finished(key);
     }
 

@@ -74,6 +74,8 @@ pub enum TransferFault {
     PeerLost(Box<LostReason>),
     /// The user aborted it.
     Aborted,
+    /// Its deadline passed, and it was aborted.
+    DeadlinePassed,
     /// The peer has revoked the grant.
     Revoked,
     /// The peer has no such grant.
@@ -82,6 +84,8 @@ pub enum TransferFault {
     NoRight,
     /// The range ends beyond the grant.
     OutOfBounds,
+    /// Its regions were granted over rails of different scopes.
+    Scopes,
     /// The peer has no such counter.
     NoSuchCounter,
     /// A rail refused it, or has failed.

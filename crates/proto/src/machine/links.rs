@@ -320,7 +320,7 @@ impl Machine {
             return;
         }
         peer.transfers.restore(index, link);
-        self.turns.wake(key);
+        self.wake_pages(key);
         self.tell_rails(key);
     }
 

@@ -87,7 +87,7 @@ impl Machine {
         self.send_all(key, frames);
         self.send_messages_again(key, id);
         self.collect_finished(key);
-        self.turns.wake(key);
+        self.wake_pages(key);
     }
 
     /// Handles the loss of the peer's end of a link.
@@ -190,6 +190,9 @@ impl Machine {
         }
         let reason = lost.reason.clone();
         for transfer in peer.transfers.drain() {
+            if let Some(at) = transfer.deadline() {
+                self.deadlines.remove(at, key, transfer.id());
+            }
             // Reported without the buffers if a card still has them. They are freed when the card
             // is done.
             let fault = TransferFault::PeerLost(Box::new(reason.clone()));

@@ -47,6 +47,7 @@ mod census;
 mod confirmations;
 mod counter;
 mod dead_rail;
+mod deadlines;
 mod event;
 mod frame;
 mod grant;
@@ -87,6 +88,7 @@ use crate::wire::{BoundKey, Frame, Hello};
 
 use confirmations::Confirmations;
 use counter::CounterDesk;
+use deadlines::Deadlines;
 use in_flight::InFlightTable;
 use looking::Looking;
 use marks::Marks;
@@ -110,7 +112,7 @@ pub use id_map::IdMap;
 pub use links::pairs_of;
 pub use names::Seed;
 pub use rail::RailInfo;
-pub use request::{AtomicOperation, Direction, NewAtomic, NewTransfer, OpId, PeerKey};
+pub use request::{AtomicOperation, Direction, GrantRange, NewAtomic, NewTransfer, OpId, PeerKey, Regions};
 pub use short::{ShortRequest, ShortTransfer};
 pub use work::{Content, Control, KeysEnded, LinkEnd, Opening, Post};
 
@@ -178,6 +180,10 @@ pub struct Machine {
     tuning: Tuning,
     now: u64,
     timers: Timers,
+    /// The deadlines of transfers.
+    deadlines: Deadlines,
+    /// Until when pages that are not urgent have less in flight, because some were urgent.
+    urgent_until: u64,
     looking: Looking,
     /// Keys that were bound in this step. The peers get them at its end.
     bound: BTreeMap<(PeerKey, LinkId), Vec<BoundKey>>,
@@ -212,6 +218,8 @@ impl Machine {
             events: VecDeque::new(),
             hello,
             timers: Timers::new(),
+            deadlines: Deadlines::default(),
+            urgent_until: 0,
             looking: Looking::default(),
             bound: BTreeMap::new(),
             confirmations: Confirmations::default(),
@@ -251,6 +259,8 @@ impl Machine {
 
     /// Ends a step after posting. Runs the timers that are due.
     pub fn end_step(&mut self) {
+        // After the completions of this step: what is done at its deadline is done.
+        self.abort_late();
         if self.timers.are_due(self.now) {
             self.run_timers();
         }
@@ -267,7 +277,7 @@ impl Machine {
         let Tuning { heartbeat, drain, cool_down, .. } = self.tuning;
         let coarse = heartbeat.min(drain).min(cool_down) / 16;
         let timers = self.timers.next().max(self.now.saturating_add(INTERVAL.max(coarse)));
-        let others = [self.openings.next_at(), self.confirmations.next_at()];
+        let others = [self.openings.next_at(), self.confirmations.next_at(), self.deadlines.next_at()];
         others.into_iter().flatten().fold(timers, |first, at| first.min(at.max(self.now)))
     }
 

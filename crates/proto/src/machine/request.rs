@@ -1,7 +1,10 @@
 //! Requests to the machine, as its user states them.
 
+use std::sync::Arc;
+
 use crate::counter::CounterId;
 use crate::plan::Plan;
+use crate::priority::Priority;
 use crate::rail::{RemoteSegment, WorkRequest};
 
 /// Names a request to the machine, by a number of the caller.
@@ -21,6 +24,44 @@ pub enum Direction {
     Read,
 }
 
+/// A range of a grant of the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GrantRange {
+    /// The grant.
+    pub grant: u64,
+    /// The offset of the range in the grant.
+    pub base: u64,
+    /// The length of the range in bytes.
+    pub len: u64,
+}
+
+/// The ranges of the peer's memory that a transfer accesses: the regions of its plan. There is at
+/// least one.
+#[derive(Debug, Clone)]
+pub enum Regions {
+    /// One range: that of pages.
+    One(GrantRange),
+    /// The regions of segments.
+    List(Arc<[GrantRange]>),
+}
+
+impl Regions {
+    /// Returns all of them.
+    #[inline]
+    pub fn as_slice(&self) -> &[GrantRange] {
+        match self {
+            Self::One(range) => std::slice::from_ref(range),
+            Self::List(ranges) => ranges,
+        }
+    }
+}
+
+impl From<GrantRange> for Regions {
+    fn from(range: GrantRange) -> Self {
+        Self::One(range)
+    }
+}
+
 /// A transfer to begin.
 #[derive(Debug)]
 pub struct NewTransfer {
@@ -32,14 +73,15 @@ pub struct NewTransfer {
     pub direction: Direction,
     /// The source and destination of the bytes.
     pub plan: Plan,
-    /// The peer's grant.
-    pub grant: u64,
-    /// The offset in the grant of the range that the plan lies within.
-    pub base: u64,
-    /// The length of that range in bytes.
-    pub len: u64,
+    /// The ranges of the peer's memory that the plan lies within.
+    pub regions: Regions,
     /// The peer's counter that counts the pages.
     pub counter: Option<CounterId>,
+    /// Which transfers it is posted before.
+    pub priority: Priority,
+    /// The time at which it is aborted unless it is done. It has ended when none of its operations is in
+    /// flight.
+    pub deadline: Option<u64>,
 }
 
 /// The operation of an atomic.

@@ -8,9 +8,10 @@
 use std::sync::Arc;
 
 use super::transfer::GrantedRange;
-use super::{Direction, Machine, PeerKey};
+use super::{Direction, GrantRange, Machine, PeerKey};
 use crate::counter::{CounterId, Immediate};
 use crate::plan::Extent;
+use crate::priority::Priority;
 use crate::rail::{LinkKey, RemoteSegment, WorkRequest};
 use crate::stats::TransferStats;
 
@@ -33,6 +34,11 @@ pub struct ShortTransfer {
     pub len: u64,
     /// The peer's counter that counts the page.
     pub counter: Option<CounterId>,
+    /// It is performed only if nothing of this priority, or of one that goes first, is queued or in
+    /// flight.
+    pub priority: Priority,
+    /// The time after which it is refused.
+    pub deadline: Option<u64>,
 }
 
 /// The work request of a [`ShortTransfer`].
@@ -56,14 +62,19 @@ impl Machine {
     pub fn short_request(&mut self, new: &ShortTransfer, now: u64) -> Option<ShortRequest> {
         self.now = now;
         // Control work comes before each post: the link may be about to be closed.
-        if self.has_control() || !self.turns.are_over() {
+        if self.has_control() || !self.turns.are_over(new.priority) {
+            return None;
+        }
+        // It is refused where others are.
+        if new.deadline.is_some_and(|deadline| deadline <= now) {
             return None;
         }
         let ShortTransfer { peer: key, direction, remote, grant, base, counter, .. } = *new;
         let peer = self.peers.get(key).filter(|peer| !peer.is_lost())?;
-        let range = GrantedRange { direction, grant, base, len: new.len, counter };
+        let range = GrantRange { grant, base, len: new.len };
+        let range = GrantedRange { direction, range, counter };
         let granted = peer.granted_for(&range).ok().filter(|_| within(remote, new.len))?;
-        let index = peer.transfers.pick_short(remote.len, granted.scope())?;
+        let index = peer.transfers.pick_short(remote.len, granted.scope(), new.priority)?;
         let link = &peer.links[index];
         let rail = &self.rails[link.rail()];
         if remote.len > rail.properties().performs_max || !rail.is_ready(link) {
@@ -105,6 +116,7 @@ impl Machine {
         let share = &mut stats.links[index];
         (share.link, share.operations, share.bytes) = (peer.links[index].id().0, 1, new.own.len);
         share.immediates = u64::from(immediate.is_some());
+        stats.delivered = new.own.len;
         stats.end(now);
         stats
     }

@@ -8,14 +8,17 @@ use crate::machine::{
     PeerKey, RailInfo, RemoteKeys,
 };
 use crate::plan::Limits;
+use crate::priority::Priority;
 use crate::rail::{EndedKeys, LinkKey, Proof, Properties, RailError, Refusal, Scope};
 use crate::rights::Rights;
 use crate::wire::{Frame, Hello, LinkOffer};
 
 mod bound_keys;
 mod confirmations;
+mod deadlines;
 mod hostile;
 mod liveness;
+mod priorities;
 mod publish;
 mod reported_keys;
 mod scopes;

@@ -3,17 +3,25 @@
 use std::sync::Arc;
 
 use super::in_flight::{InFlight, Requested};
-use super::peer::{Granted, Peer};
+use super::peer::{Granted, Peer, given_up};
 use super::work::{Content, Post};
-use super::{Direction, Event, Machine, NewTransfer, OpId, PeerKey, TransferEnd, TransferFault};
+use super::{
+    Direction, Event, GrantRange, Machine, NewTransfer, OpId, PeerKey, Regions, TransferEnd, TransferFault,
+};
 use crate::counter::CounterId;
 use crate::inflight::SlotId;
 use crate::lost::LostReason;
 use crate::outbox::{Posted, TransferId};
 use crate::plan::Operation;
+use crate::priority::Priority;
 use crate::rail::{LinkKey, Refusal, RemoteSegment, RemoteSegments, WorkRequest};
 use crate::rights::Rights;
 use crate::stats::TransferStats;
+
+/// How long after an urgent transfer others keep less in flight, in nanoseconds. Who has urgent transfers
+/// ten times a second does not wait for others; who has one now and then slows the others down for this
+/// time.
+const URGENT_FOR: u64 = 100_000_000;
 
 /// A work request with pages, before it is built.
 #[derive(Debug, Clone, Copy)]
@@ -39,10 +47,7 @@ struct RemotePages {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct GrantedRange {
     pub(super) direction: Direction,
-    pub(super) grant: u64,
-    /// The offset in the grant.
-    pub(super) base: u64,
-    pub(super) len: u64,
+    pub(super) range: GrantRange,
     pub(super) counter: Option<CounterId>,
 }
 
@@ -70,33 +75,65 @@ impl Machine {
     /// answered at once, with an event.
     pub fn submit(&mut self, new: NewTransfer, now: u64) -> Option<TransferId> {
         self.now = now;
-        let (op, key, grant) = (new.op, new.peer, new.grant);
-        if let Some(fault) = self.check(&new) {
+        let (op, key) = (new.op, new.peer);
+        let may_transfer = self.may_transfer(key, new.direction, &new.regions, new.counter);
+        let is_late = new.deadline.is_some_and(|deadline| deadline <= now);
+        let may_begin =
+            may_transfer.and_then(|()| if is_late { Err(TransferFault::DeadlinePassed) } else { Ok(()) });
+        if let Err(fault) = may_begin {
+            // Whether a deadline passes just before the transfer begins or after must not matter to the
+            // receiver.
+            if fault == TransferFault::DeadlinePassed
+                && let Some(counter) = new.counter
+            {
+                self.send(key, given_up(counter));
+            }
             let stats = TransferStats::begin(new.plan.pages() as u64, [], now);
             let end = TransferEnd { outcome: Err(fault), is_back: true, stats };
             self.report(Event::Transfer(op, end));
             return None;
         }
         let peer = self.peers.get_mut(key)?;
-        peer.granted.begin_use(grant);
-        let scope = peer.granted.get(grant)?.scope();
+        let regions = new.regions.as_slice();
+        let scope = peer.granted.get(regions.first()?.grant)?.scope();
+        regions.iter().for_each(|range| peer.granted.begin_use(range.grant));
         let rails = peer.links.iter().map(|link| Arc::clone(self.rails[link.rail()].name()));
+        let (priority, deadline) = (new.priority, new.deadline);
         let id = peer.transfers.submit(new, scope, rails, now);
-        self.turns.wake(key);
+        if let Some(at) = deadline {
+            self.deadlines.add(at, key, id);
+        }
+        if priority == Priority::Urgent {
+            self.urgent_until = now.saturating_add(URGENT_FOR);
+        }
+        self.turns.wake(key, |of| of == priority);
         self.expect(key);
         self.collect_finished(key);
         Some(id)
     }
 
-    fn check(&mut self, new: &NewTransfer) -> Option<TransferFault> {
-        let Some(peer) = self.peer(new.peer) else {
-            return Some(TransferFault::PeerLost(Box::new(LostReason::Gone)));
-        };
-        if let Some(lost) = &peer.lost {
-            return Some(TransferFault::PeerLost(Box::new(lost.reason.clone())));
+    /// Checks that a transfer may access these regions of the peer's memory, and raise the counter.
+    pub fn may_transfer(
+        &mut self,
+        key: PeerKey,
+        direction: Direction,
+        regions: &Regions,
+        counter: Option<CounterId>,
+    ) -> Result<(), TransferFault> {
+        let lost = |reason| TransferFault::PeerLost(Box::new(reason));
+        let peer = self.peer(key).ok_or_else(|| lost(LostReason::Gone))?;
+        if let Some(is_lost) = &peer.lost {
+            return Err(lost(is_lost.reason.clone()));
         }
-        let NewTransfer { direction, grant, base, len, counter, .. } = *new;
-        peer.granted_for(&GrantedRange { direction, grant, base, len, counter }).err()
+        let mut scope = None;
+        for range in regions.as_slice() {
+            let granted = peer.granted_for(&GrantedRange { direction, range: *range, counter })?;
+            // Each transfer uses the links of one scope.
+            if *scope.get_or_insert(granted.scope()) != granted.scope() {
+                return Err(TransferFault::Scopes);
+            }
+        }
+        scope.map(drop).ok_or(TransferFault::NoSuchGrant)
     }
 
     /// Aborts a transfer. It is answered when none of its operations is in flight.
@@ -116,10 +153,25 @@ impl Machine {
         }
     }
 
+    /// Aborts the transfers whose deadline has passed.
+    pub(super) fn abort_late(&mut self) {
+        let now = self.now;
+        while let Some((key, id)) = self.deadlines.take_passed(now) {
+            self.abort(key, id, &TransferFault::DeadlinePassed, now);
+        }
+    }
+
+    /// Lets a peer post pages of all priorities that it has.
+    pub(super) fn wake_pages(&mut self, key: PeerKey) {
+        if let Some(peer) = self.peers.get_mut(key) {
+            self.turns.wake(key, |priority| peer.transfers.may_post(priority));
+        }
+    }
+
     /// Chooses the next work request with pages, from the peers in turn.
     pub(super) fn choose_page(&mut self) -> Option<ChosenPage> {
-        while let Some(key) = self.turns.page_sender() {
-            match self.choose_page_of(key) {
+        while let Some((key, priority)) = self.turns.page_sender() {
+            match self.choose_page_of(key, priority) {
                 Ok(chosen) => return Some(chosen),
                 Err(Unchosen::Nothing) => self.turns.rest(),
                 // Costs a part of the turn, so that a round ends even if all transfers are aborted.
@@ -130,7 +182,7 @@ impl Machine {
         None
     }
 
-    fn choose_page_of(&mut self, key: PeerKey) -> Result<ChosenPage, Unchosen> {
+    fn choose_page_of(&mut self, key: PeerKey, priority: Priority) -> Result<ChosenPage, Unchosen> {
         let now = self.now;
         let Some(peer) = self.peers.get_mut(key) else {
             return Err(Unchosen::Nothing);
@@ -138,7 +190,13 @@ impl Machine {
         if !self.in_flight.has_room() {
             return Err(Unchosen::Full);
         }
-        let Some(posted) = peer.transfers.next_post() else { return Err(Unchosen::Nothing) };
+        let is_urgent_lately = now < self.urgent_until;
+        let Some(posted) = peer.transfers.next_post(priority, is_urgent_lately) else {
+            return Err(Unchosen::Nothing);
+        };
+        if priority == Priority::Urgent {
+            self.urgent_until = now.saturating_add(URGENT_FOR);
+        }
         let (index, transfer) = (posted.link(), posted.transfer());
         let state = &peer.links[index];
         let rail = state.rail();
@@ -222,9 +280,7 @@ impl Machine {
         }
         let frames = peer.transfers.complete(posted);
         // There is room for another one.
-        if peer.transfers.may_post() {
-            self.turns.wake(key);
-        }
+        self.turns.wake(key, |priority| peer.transfers.may_post(priority));
         if !frames.is_empty() {
             self.send_all(key, frames);
         }
@@ -238,7 +294,10 @@ impl Machine {
             let Some(peer) = self.peers.get_mut(key) else { return };
             let Some((mut transfer, is_whole, frame)) = peer.transfers.take_finished() else { return };
             transfer.number_shares(peer.links.iter().map(|link| link.id().0));
-            let (grant, is_kept) = (transfer.grant(), transfer.is_kept());
+            if let Some(at) = transfer.deadline() {
+                self.deadlines.remove(at, key, transfer.id());
+            }
+            let (regions, is_kept) = (transfer.regions().clone(), transfer.is_kept());
             self.report(transfer.finish(is_whole, now));
             if let Some(frame) = frame {
                 self.send(key, frame);
@@ -246,7 +305,7 @@ impl Machine {
             // Memory that a card has for good may be written at any time: the peer must never be
             // told that nothing of this grant is in flight.
             if !is_kept {
-                self.release(key, grant);
+                regions.as_slice().iter().for_each(|range| self.release(key, range.grant));
             }
         }
     }
@@ -255,7 +314,7 @@ impl Machine {
 impl Peer {
     /// Returns the grant of a range, if a transfer may access the range and raise its counter.
     pub(super) fn granted_for(&self, range: &GrantedRange) -> Result<&Granted, TransferFault> {
-        let GrantedRange { direction, grant, base, len, counter } = *range;
+        let GrantedRange { direction, range: GrantRange { grant, base, len }, counter } = *range;
         let granted = self.granted.get(grant).ok_or(TransferFault::NoSuchGrant)?;
         let right = match direction {
             Direction::Write => Rights::WRITE,
@@ -288,10 +347,11 @@ fn remote_of(peer: &mut Peer, posted: &Posted, has_names: bool) -> Result<Remote
         }
     };
     let transfer = peer.transfers.get_mut(posted.transfer()).ok_or(gone)?;
-    let granted = peer.granted.get(transfer.grant()).ok_or(gone)?;
+    let range = transfer.regions().as_slice().get(posted.operation().region as usize).ok_or(gone)?;
+    let granted = peer.granted.get(range.grant).ok_or(gone)?;
     let missing = if state.binds_keys() { Unreached::NotYet } else { gone };
     let (address, key) = granted.key_over(index, state).ok_or(missing)?;
-    let start = address.checked_add(transfer.base()).ok_or(gone)?;
+    let start = address.checked_add(range.base).ok_or(gone)?;
     let (link, op, direction) = (state.key().ok_or(gone)?, transfer.op(), transfer.direction());
     transfer.add_to_share(posted);
     Ok(RemotePages { link, op, direction, start, key, immediate })

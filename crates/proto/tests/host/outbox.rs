@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use farreach_proto::counter::{CounterId, Counters, LinkId};
 use farreach_proto::outbox::{LinkSettings, Outbox, Posted};
 use farreach_proto::plan::{Limits, Pages, Plan};
+use farreach_proto::priority::Priority;
 use farreach_proto::rail::Scope;
 use farreach_proto::wire::Frame;
 
@@ -111,7 +112,7 @@ impl World {
             (Pages { indices: from.into(), stride, offset: 0 }, len as u64),
             (Pages { indices: to.into(), stride, offset: 0 }, len as u64),
         );
-        outbox.submit(plan.unwrap(), Some(counter), Scope::Network);
+        outbox.submit(plan.unwrap(), Some(counter), Scope::Network, Priority::Normal);
         Self {
             seed,
             chance,
@@ -281,7 +282,8 @@ fn what_nobody_counts_is_done_only_when_the_receiver_has_stopped_the_lost_link()
     };
     let mut outbox = Outbox::new(vec![link(1), link(2)]);
     let pages = || (Pages { indices: [0].into(), stride: 8, offset: 0 }, 8);
-    let transfer = outbox.submit(Plan::new(8, pages(), pages()).unwrap(), None, Scope::Network);
+    let transfer =
+        outbox.submit(Plan::new(8, pages(), pages()).unwrap(), None, Scope::Network, Priority::Normal);
     let first = outbox.next_post().unwrap();
     let link = first.link();
     let asked = outbox.lose(link, [first]);
@@ -314,7 +316,12 @@ fn operations_that_are_done_are_not_kept_without_bound() {
     let pages = || (Pages { indices: [0, 2].into(), stride: 64, offset: 0 }, 256);
     let (mut notifications, mut early) = (0, 0);
     for transfer in 0..10_000 {
-        outbox.submit(Plan::new(64, pages(), pages()).unwrap(), Some(counter), Scope::Network);
+        outbox.submit(
+            Plan::new(64, pages(), pages()).unwrap(),
+            Some(counter),
+            Scope::Network,
+            Priority::Normal,
+        );
         while let Some(posted) = outbox.next_post() {
             notifications += usize::from(posted.operation().bytes == 0);
             assert!(outbox.complete(posted).is_empty());

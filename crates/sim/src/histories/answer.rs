@@ -3,6 +3,7 @@
 use farreach_proto::machine::{Direction, TransferFault};
 use farreach_rail::{Held, RevokeAnswer, TransferAnswer};
 
+use super::content::Content;
 use super::content::WORN;
 use super::party::End;
 use super::thing::{Hold, Transfer};
@@ -84,17 +85,23 @@ impl World {
     }
 
     fn transfer_answered(&mut self, transfer: &Transfer, answer: TransferAnswer) {
-        let TransferAnswer { outcome, held, .. } = answer;
+        let TransferAnswer { outcome, held, stats } = answer;
         let (number, is_ok, is_back) = (transfer.number, outcome.is_ok(), held.is_some());
         self.log(|| format!("transfer {number}: {outcome:?}"));
         tell!(self, "ended: transfer, ok, back", number, is_ok, is_back);
         if is_ok && transfer.direction == Direction::Write {
             self.check_written(transfer);
         }
+        let bytes = (transfer.pages.len() * transfer.layout.page_len) as u64;
+        if stats.delivered > bytes || (is_ok && stats.delivered < bytes) {
+            broken!(self, "{} of {bytes} bytes of transfer {number} were delivered", stats.delivered);
+        }
+        if transfer.direction == Direction::Write {
+            self.check_delivered(transfer, stats.delivered);
+        }
         match &outcome {
             Ok(()) => {
                 self.count("transfers done", 1);
-                let bytes = (transfer.pages.len() * transfer.layout.page_len) as u64;
                 self.count("bytes moved", bytes);
             }
             Err(fault) => self.check_fault(transfer, fault),
@@ -124,16 +131,29 @@ impl World {
         }
     }
 
+    /// Checks that as many bytes as were reported are in place.
+    fn check_delivered(&self, transfer: &Transfer, delivered: u64) {
+        let grant = &self.grants[transfer.grant];
+        let Some(memory) = grant.look().filter(|_| self.is_honest(transfer.connection)) else { return };
+        let of_page = |(page, content): &(usize, Content)| grant.bytes_of(&memory, *page, *content);
+        let there: u64 = transfer.pages.iter().map(of_page).sum();
+        if there < delivered {
+            let number = transfer.number;
+            broken!(self, "{delivered} bytes of transfer {number} were delivered, and {there} are there");
+        }
+    }
+
     fn check_fault(&mut self, transfer: &Transfer, fault: &TransferFault) {
         let there = &self.connections[transfer.connection].ends[transfer.end];
         let is_deserved = match fault {
             TransferFault::PeerLost(_) => there.lost_at.is_some(),
             TransferFault::Aborted => transfer.is_given_up,
+            TransferFault::DeadlinePassed => transfer.deadline.is_some_and(|at| at <= self.now),
             TransferFault::Revoked | TransferFault::NoSuchGrant => self.grants[transfer.grant].is_revoked,
             TransferFault::OutOfBounds => transfer.is_wrong,
             TransferFault::NoSuchCounter => transfer.counter.is_some_and(|it| self.counts[it].is_closed),
             TransferFault::Rail(_) => self.has_broken_card(transfer.host),
-            TransferFault::NoRight => false,
+            TransferFault::NoRight | TransferFault::Scopes => false,
         };
         if !is_deserved && self.is_honest(transfer.connection) {
             broken!(self, "transfer {} failed without a reason: {fault:?}", transfer.number);
@@ -142,6 +162,7 @@ impl World {
             match fault {
                 TransferFault::PeerLost(_) => "transfers with a lost peer",
                 TransferFault::Aborted => "transfers given up",
+                TransferFault::DeadlinePassed => "transfers late",
                 TransferFault::Revoked | TransferFault::NoSuchGrant => "transfers to revoked memory",
                 TransferFault::Rail(_) => "transfers over a broken card",
                 _ => "transfers refused",
@@ -216,7 +237,7 @@ impl World {
         if is_ok {
             // They were checked just before.
             let tag = transfer.pages[0].1.tag;
-            let is_of = |missing: &(usize, usize, super::content::Content)| {
+            let is_of = |missing: &(usize, usize, Content)| {
                 missing.0 == transfer.grant
                     && missing.2.tag == tag
                     && transfer.pages.contains(&(missing.1, missing.2))

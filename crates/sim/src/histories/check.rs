@@ -64,8 +64,10 @@ impl World {
         let has_broken =
             self.connections[it.connection].ends.iter().any(|end| self.has_broken_card(end.host));
         let may_fail = |transfer: &Transfer| {
-            let is_ending =
-                transfer.is_given_up || transfer.is_wrong || self.grants[transfer.grant].is_revoked;
+            let is_ending = transfer.is_given_up
+                || transfer.deadline.is_some_and(|at| at <= self.now)
+                || transfer.is_wrong
+                || self.grants[transfer.grant].is_revoked;
             transfer.counter == Some(count) && is_ending
         };
         !is_whole || has_broken || !it.is_clean || self.transfers.iter().any(may_fail)
@@ -149,6 +151,15 @@ impl World {
                 && is_late(it.host, at, tuning.drain + slack)
             {
                 broken!(self, "transfer {} waits for a peer that was lost at {at} ns", it.number);
+            }
+        }
+        // What is in flight comes back, or its link is lost; then the peer answers, or is lost, too.
+        let bound = 4 * (tuning.stall + tuning.drain) + tuning.silence + slack;
+        for it in &self.transfers {
+            if let Some(at) = it.deadline
+                && is_late(it.host, at, bound)
+            {
+                broken!(self, "transfer {} has not ended, and its deadline was at {at} ns", it.number);
             }
         }
         for it in &self.changes {

@@ -57,6 +57,12 @@ impl Content {
         words.all(|(index, word)| word == self.word(index).to_ne_bytes())
     }
 
+    /// Returns how many of the bytes there are its own, in words.
+    pub(super) fn bytes_at(self, exposed: &Exposed, offset: usize, len: usize) -> u64 {
+        let word = |index: usize| exposed.atomic_at(offset + index * WORD).load(Ordering::Relaxed);
+        ((0..len / WORD).filter(|index| word(*index) == self.word(*index)).count() * WORD) as u64
+    }
+
     pub(super) fn is_at(self, exposed: &Exposed, offset: usize, len: usize) -> bool {
         let word = |index: usize| exposed.atomic_at(offset + index * WORD).load(Ordering::Relaxed);
         (0..len / WORD).all(|index| word(index) == self.word(index))

@@ -1,9 +1,11 @@
 //! Grants, counters, and pages that are written and read.
 
 use farreach_memory::{Exposed, Memory};
-use farreach_proto::machine::{Direction, NewTransfer, ShortTransfer};
-use farreach_proto::plan::{Extent, Pages, Plan};
+use farreach_proto::machine::{Direction, GrantRange, NewTransfer, Regions, ShortTransfer};
+use farreach_proto::plan::{Extent, Pages, Plan, Side};
+use farreach_proto::priority::Priority;
 use farreach_proto::rights::Rights;
+use farreach_proto::segments::{Segment, Segments};
 use farreach_rail::{EndedKeys, Held, Properties};
 
 use super::content::{Content, Layout, WORN};
@@ -395,6 +397,34 @@ impl World {
         }
     }
 
+    /// Plans the same pages as segments: each in the range of the transfer, which begins at `base`, or in
+    /// all of the grant.
+    fn planned_segments(
+        &mut self,
+        direction: Direction,
+        len: u64,
+        (own, theirs): (&Pages, &Pages),
+        [range, all]: [GrantRange; 2],
+        base: u64,
+    ) -> Plan {
+        let side = match direction {
+            Direction::Write => Side::Source,
+            Direction::Read => Side::Destination,
+        };
+        let mut segments = Vec::new();
+        for place in 0..own.indices.len() {
+            let (own, remote) = (own.start(place).unwrap(), theirs.start(place).unwrap());
+            segments.push(match self.chance.once_in(2) {
+                true => Segment { own, remote, len, region: 0 },
+                false => Segment { own, remote: remote + base, len, region: 1 },
+            });
+        }
+        match Segments::new(segments, &[range.len, all.len], side) {
+            Ok(segments) => Plan::of_segments(segments),
+            Err(error) => broken!(self, "segments that should do do not: {error}"),
+        }
+    }
+
     #[expect(clippy::too_many_arguments, reason = "a transfer has as many")]
     fn submit(
         &mut self,
@@ -409,6 +439,7 @@ impl World {
     ) {
         let (now, host) = (self.now, self.connections[connection].ends[end].host);
         let (number, peer) = (self.number(), self.connections[connection].ends[end].key());
+        let deadline = self.some_deadline();
         let it = &self.grants[grant];
         let indices = pages.iter().map(|(page, _)| *page as u32).collect();
         let (stride, offset) = (it.layout.stride as u64, it.layout.offset as u64);
@@ -422,21 +453,35 @@ impl World {
             Some(Extent { offset, len: page_len })
         };
         let only_page = only_page(&own.0).zip(only_page(&theirs.0));
-        let plan = self.planned(match direction {
-            Direction::Write => Plan::new(page_len, own, theirs),
-            Direction::Read => Plan::reading(page_len, theirs, own),
-        });
         let is_wrong = self.chance.once_in(60);
+        let priority = self.chance.one_of(&Priority::ALL).unwrap_or_default();
         let (op, answer) = self.hosts[host].answers.expect(Awaited::Transfer);
+        let range = GrantRange { grant: it.id, base: if is_wrong { base + 8 } else { base }, len };
+        // As pages of one range, or as segments of two.
+        let all = GrantRange { grant: it.id, base: 0, len: it.len as u64 };
+        let (plan, regions) = match self.chance.once_in(3) {
+            true => {
+                let planned =
+                    self.planned_segments(direction, page_len, (&own.0, &theirs.0), [range, all], base);
+                (planned, Regions::List([range, all].into()))
+            }
+            false => {
+                let planned = self.planned(match direction {
+                    Direction::Write => Plan::new(page_len, own, theirs),
+                    Direction::Read => Plan::reading(page_len, theirs, own),
+                });
+                (planned, range.into())
+            }
+        };
         let order = NewTransfer {
             op,
             peer,
             direction,
             plan,
-            grant: it.id,
-            base: if is_wrong { base + 8 } else { base },
-            len,
+            regions,
             counter: counter.map(|counter| self.counts[counter].id),
+            priority,
+            deadline,
         };
         let (count, counted) = (pages.len(), counter.map_or(u64::MAX, |counter| counter as u64));
         tell!(
@@ -451,8 +496,8 @@ impl World {
         );
         self.connections[connection].ends[end].transfers += 1;
         let short = only_page.map(|(own, remote)| {
-            let NewTransfer { grant, base, len, counter, .. } = order;
-            ShortTransfer { peer, direction, own, remote, grant, base, len, counter }
+            let (GrantRange { grant, base, len }, counter) = (range, order.counter);
+            ShortTransfer { peer, direction, own, remote, grant, base, len, counter, priority, deadline }
         });
         let performed = short.and_then(|short| self.hosts[host].perform(&short, &held, now));
         self.hosts[host].carrier().hold(op, held);
@@ -481,7 +526,21 @@ impl World {
             answer,
             is_given_up: false,
             is_wrong,
+            deadline,
         });
+    }
+
+    /// Returns a deadline for some transfers: most pass while it is queued, in flight, or on a lost link.
+    fn some_deadline(&mut self) -> Option<u64> {
+        if !self.is_storm || !self.chance.once_in(4) {
+            return None;
+        }
+        let most = match self.chance.below(4) {
+            0 => 1,
+            1 => self.scenario.tuning.stall,
+            _ => 2_000_000,
+        };
+        Some(self.now + self.chance.below(most))
     }
 }
 

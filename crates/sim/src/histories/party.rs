@@ -95,6 +95,7 @@ impl Host {
         let mut buffer = match held {
             Held::Shared(shared) => Buffer::Shared(shared.get(..)?),
             Held::Lent(lent) => Buffer::Lent(lent.get(..)?),
+            Held::Exposed(_) | Held::List(_) => return None,
         };
         carrier.perform(machine, new, &mut buffer, || now)
     }

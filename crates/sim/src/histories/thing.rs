@@ -69,6 +69,11 @@ impl Grant {
         matches!(self.hold, Hold::Granted(_))
     }
 
+    /// Returns how many bytes of a page are those of this content.
+    pub(super) fn bytes_of(&self, memory: &Exposed, page: usize, content: Content) -> u64 {
+        content.bytes_at(memory, self.layout.start(page), self.layout.page_len)
+    }
+
     /// Returns `true` if a page holds this content.
     pub(super) fn holds(&self, memory: &Exposed, page: usize, content: Content) -> bool {
         content.is_at(memory, self.layout.start(page), self.layout.page_len)
@@ -162,6 +167,7 @@ pub(super) struct Transfer {
     pub(super) is_given_up: bool,
     /// Whether it asks for something that it cannot have.
     pub(super) is_wrong: bool,
+    pub(super) deadline: Option<u64>,
 }
 
 /// Memory that several transfers read from.

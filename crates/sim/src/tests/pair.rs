@@ -5,8 +5,11 @@ use std::rc::Rc;
 
 use farreach_memory::{Memory, Slice};
 use farreach_proto::counter::LinkId;
-use farreach_proto::machine::{Budgets, Direction, Machine, NewTransfer, Output, PeerKey, Tuning};
+use farreach_proto::machine::{
+    Budgets, Direction, GrantRange, Machine, NewTransfer, Output, PeerKey, Tuning,
+};
 use farreach_proto::plan::{Pages, Plan};
+use farreach_proto::priority::Priority;
 use farreach_proto::rights::Rights;
 use farreach_proto::wire::{Frame, Hello};
 use farreach_rail::{Carrier, GrantMade, Held, LinkKey, Rail, RevokeAnswer, TransferAnswer};
@@ -188,10 +191,10 @@ impl Pair {
             peer: PEER,
             direction: Direction::Write,
             plan,
-            grant,
-            base: 0,
-            len: len as u64,
+            regions: GrantRange { grant, base: 0, len: len as u64 }.into(),
             counter: None,
+            priority: Priority::Normal,
+            deadline: None,
         };
         it.carrier.hold(op, Held::Lent(source.lend()));
         it.machine.submit(new, self.now).unwrap();

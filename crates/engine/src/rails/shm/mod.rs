@@ -49,6 +49,10 @@ const MEET_WITHIN: Duration = Duration::from_secs(5);
 /// The interval at which meetings are continued while there are any.
 const MEET_EVERY: Duration = Duration::from_millis(2);
 
+/// The same while there are none, but connections to the listener that have not proven themselves. Without
+/// it, such a connection would keep its descriptor until the next meeting.
+const STRANGERS_EVERY: Duration = Duration::from_millis(100);
+
 /// Polls without an event after which a link is left to the epoll.
 const QUIET_POLLS: u32 = 64;
 
@@ -210,9 +214,13 @@ impl ShmRail {
         }
     }
 
-    /// Lets the timer tick while there are meetings.
+    /// Lets the timer tick while there are meetings or strangers.
     fn set_timer(&self) {
-        let every = if self.meeting.is_empty() { Duration::ZERO } else { MEET_EVERY };
+        let every = match self.listener.strangers() {
+            _ if !self.meeting.is_empty() => MEET_EVERY,
+            0 => Duration::ZERO,
+            _ => STRANGERS_EVERY,
+        };
         let every = Timespec { tv_sec: 0, tv_nsec: every.subsec_nanos().into() };
         let times = Itimerspec { it_interval: every, it_value: every };
         // It fails only for times that are no times.

@@ -25,7 +25,7 @@ pub(crate) use incoming::{Confirm, TooMany};
 pub(crate) use link::{Due, Expected, Link, LinkTimes, MadeEnd, NO_LINK, Phase, Remains};
 pub(crate) use links::Links;
 use liveness::Liveness;
-pub(crate) use transfers::Transfers;
+pub(crate) use transfers::{Transfers, given_up};
 
 use atomics::Atomics;
 use granted::GrantedTable;

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use crate::counter::CounterId;
-use crate::machine::{Direction, Event, NewTransfer, OpId, TransferEnd, TransferFault};
+use crate::machine::{Direction, Event, NewTransfer, OpId, Regions, TransferEnd, TransferFault};
 use crate::outbox::{Posted, TransferId};
 use crate::plan::Plan;
+use crate::priority::Priority;
 use crate::stats::TransferStats;
 
 /// The state of a transfer, without its pages, which the outbox has.
@@ -14,9 +15,9 @@ pub(crate) struct Transfer {
     id: TransferId,
     op: OpId,
     direction: Direction,
-    grant: u64,
-    base: u64,
+    regions: Regions,
     counter: Option<CounterId>,
+    deadline: Option<u64>,
     fault: Option<TransferFault>,
     /// Whether a card has a part of its memory for good.
     is_kept: bool,
@@ -30,12 +31,12 @@ impl Transfer {
         new: NewTransfer,
         rails: impl Iterator<Item = Arc<str>>,
         now: u64,
-        submit: impl FnOnce(Plan, Option<CounterId>) -> TransferId,
+        submit: impl FnOnce(Plan, Option<CounterId>, Priority) -> TransferId,
     ) -> Self {
-        let NewTransfer { op, direction, plan, grant, base, counter, .. } = new;
+        let NewTransfer { op, direction, plan, regions, counter, priority, deadline, .. } = new;
         let stats = TransferStats::begin(plan.pages() as u64, rails, now);
-        let id = submit(plan, counter);
-        Self { id, op, direction, grant, base, counter, fault: None, is_kept: false, stats }
+        let id = submit(plan, counter, priority);
+        Self { id, op, direction, regions, counter, deadline, fault: None, is_kept: false, stats }
     }
 
     pub(crate) fn id(&self) -> TransferId {
@@ -47,21 +48,19 @@ impl Transfer {
         self.op
     }
 
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        self.deadline
+    }
+
     #[inline]
     pub(crate) fn direction(&self) -> Direction {
         self.direction
     }
 
-    /// Returns the peer's grant that it writes to or reads from.
+    /// Returns the ranges of the peer's memory that it writes to or reads from.
     #[inline]
-    pub(crate) fn grant(&self) -> u64 {
-        self.grant
-    }
-
-    /// Returns the offset of its range in the grant.
-    #[inline]
-    pub(crate) fn base(&self) -> u64 {
-        self.base
+    pub(crate) fn regions(&self) -> &Regions {
+        &self.regions
     }
 
     /// Returns `true` if a card has a part of its memory for good.
@@ -101,6 +100,11 @@ impl Transfer {
         share.operations -= 1;
         share.bytes -= posted.operation().bytes;
         share.immediates -= u64::from(posted.immediate().is_some());
+    }
+
+    /// Notes how many of its bytes are known to have arrived.
+    pub(crate) fn note_delivered(&mut self, bytes: u64) {
+        self.stats.delivered = bytes;
     }
 
     /// Sets the numbers of links in the statistics, by link.

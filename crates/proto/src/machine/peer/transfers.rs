@@ -6,6 +6,7 @@ use super::transfer::Transfer;
 use crate::counter::{CounterId, Immediate, LinkId};
 use crate::machine::{NewTransfer, OpId, TransferFault};
 use crate::outbox::{LinkSettings, Outbox, Posted, TransferId};
+use crate::priority::Priority;
 use crate::rail::Scope;
 use crate::sequence::Sequence;
 use crate::wire::Frame;
@@ -47,7 +48,7 @@ impl Transfers {
         rails: impl Iterator<Item = Arc<str>>,
         now: u64,
     ) -> TransferId {
-        let submit = |plan, counter| self.outbox.submit(plan, counter, scope);
+        let submit = |plan, counter, priority| self.outbox.submit(plan, counter, scope, priority);
         let transfer = Transfer::begin(new, rails, now, submit);
         let id = transfer.id();
         self.transfers.put(id.index(), transfer);
@@ -66,26 +67,30 @@ impl Transfers {
 
     /// Returns the transfers that use a grant of the peer.
     pub(crate) fn using(&self, grant: u64) -> Vec<TransferId> {
-        let users = self.transfers.iter().filter(|(_, transfer)| transfer.grant() == grant);
+        let uses =
+            |transfer: &Transfer| transfer.regions().as_slice().iter().any(|range| range.grant == grant);
+        let users = self.transfers.iter().filter(|(_, transfer)| uses(transfer));
         users.map(|(_, transfer)| transfer.id()).collect()
     }
 
-    /// Returns the next operation, for any ready link.
+    /// Returns the next operation of this priority, for any ready link. There is less room if
+    /// `is_urgent_lately`.
     #[inline]
-    pub(crate) fn next_post(&mut self) -> Option<Posted> {
-        self.outbox.next_post()
+    pub(crate) fn next_post(&mut self, priority: Priority, is_urgent_lately: bool) -> Option<Posted> {
+        self.outbox.next_post_of(priority, is_urgent_lately)
     }
 
-    /// Returns `true` if a transfer may have something to post.
+    /// Returns `true` if a transfer of this priority may have something to post.
     #[inline]
-    pub(crate) fn may_post(&self) -> bool {
-        self.outbox.may_post()
+    pub(crate) fn may_post(&self, priority: Priority) -> bool {
+        self.outbox.may_post(priority)
     }
 
-    /// Returns the link for a short operation of this scope, if there is no transfer before it.
+    /// Returns the link for a short operation of this scope and priority, if there is no transfer before
+    /// it.
     #[inline]
-    pub(crate) fn pick_short(&self, bytes: u64, scope: Scope) -> Option<usize> {
-        if self.transfers.is_empty() { self.outbox.pick(bytes, scope) } else { None }
+    pub(crate) fn pick_short(&self, bytes: u64, scope: Scope, priority: Priority) -> Option<usize> {
+        if self.outbox.has_any_before(priority) { None } else { self.outbox.pick(bytes, scope) }
     }
 
     /// Accounts an operation that its rail has performed at once.
@@ -142,6 +147,7 @@ impl Transfers {
             let Some(mut transfer) = self.transfers.take(finished.transfer.index()) else { continue };
             // The receiver is told at most once that pages will not come.
             let missed = transfer.take_counter().filter(|_| !finished.is_whole);
+            transfer.note_delivered(finished.delivered);
             return Some((transfer, finished.is_whole, missed.map(given_up)));
         }
     }
@@ -189,7 +195,11 @@ impl Transfers {
 
     /// Removes all unfinished transfers.
     pub(crate) fn drain(&mut self) -> Vec<Transfer> {
-        self.transfers.drain()
+        let mut drained = self.transfers.drain();
+        for transfer in &mut drained {
+            transfer.note_delivered(self.outbox.delivered(transfer.id()));
+        }
+        drained
     }
 
     /// Drops all pages.
@@ -213,14 +223,15 @@ impl Transfers {
     }
 }
 
-fn given_up(counter: CounterId) -> Frame {
+/// Returns the frame that tells the owner of a counter that pages will not come.
+pub(crate) fn given_up(counter: CounterId) -> Frame {
     Frame::Abort { counter, reason: GIVEN_UP.to_owned() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::{Direction, Event, PeerKey};
+    use crate::machine::{Direction, Event, GrantRange, PeerKey};
     use crate::plan::{Limits, Pages, Plan};
 
     const COUNTER: u32 = 5 << 8;
@@ -230,7 +241,7 @@ mod tests {
         let limits = Limits { bytes: 64, pieces: 1, targets: 1, pages: 1, is_ordered: false };
         let link = LinkSettings { id: LinkId(0), limits, window: 8, weight: 1, scope: Scope::Network };
         let mut transfers = Transfers::new(vec![link]);
-        assert!(transfers.next_post().is_none());
+        assert!(transfers.next_post(Priority::Normal, false).is_none());
         transfers.restore(0, LinkId(1));
         transfers
     }
@@ -243,10 +254,10 @@ mod tests {
             peer: PeerKey(0),
             direction: Direction::Write,
             plan: Plan::new(64, (some(), len), (some(), len)).unwrap(),
-            grant: op,
-            base: 0,
-            len,
+            regions: GrantRange { grant: op, base: 0, len }.into(),
             counter: Some(CounterId::from_raw(COUNTER)),
+            priority: Priority::Normal,
+            deadline: None,
         };
         transfers.submit(new, Scope::Network, ["rail".into()].into_iter(), 0)
     }
@@ -265,8 +276,8 @@ mod tests {
         let id = submit(&mut transfers, 7, 2);
         assert_eq!((transfers.find(OpId(7)), transfers.find(OpId(8))), (Some(id), None));
         assert_eq!(transfers.using(7), [id]);
-        let [first, second] = [(); 2].map(|()| transfers.next_post().unwrap());
-        assert!(transfers.next_post().is_none());
+        let [first, second] = [(); 2].map(|()| transfers.next_post(Priority::Normal, false).unwrap());
+        assert!(transfers.next_post(Priority::Normal, false).is_none());
         transfers.complete(first);
         assert!(transfers.take_finished().is_none());
         transfers.complete(second);
@@ -278,7 +289,7 @@ mod tests {
     fn one_that_is_aborted_tells_its_counter_once_and_ends_when_nothing_is_in_flight() {
         let mut transfers = ready();
         let id = submit(&mut transfers, 7, 2);
-        let posted = transfers.next_post().unwrap();
+        let posted = transfers.next_post(Priority::Normal, false).unwrap();
         let frames = transfers.abort(id, TransferFault::Aborted).unwrap();
         assert!(frames.iter().any(|frame| matches!(frame, Frame::Abort { .. })), "{frames:?}");
         assert!(transfers.take_finished().is_none(), "a card has a part of it");
@@ -293,7 +304,7 @@ mod tests {
     fn one_of_which_a_card_keeps_a_part_is_not_back() {
         let mut transfers = ready();
         let id = submit(&mut transfers, 7, 1);
-        let posted = transfers.next_post().unwrap();
+        let posted = transfers.next_post(Priority::Normal, false).unwrap();
         transfers.abandon(id, TransferFault::NoSuchGrant).unwrap();
         transfers.lose(0, vec![posted], 0);
         let (op, outcome, is_back, _) = end_of(transfers.take_finished());
@@ -305,11 +316,11 @@ mod tests {
         let mut transfers = ready();
         submit(&mut transfers, 7, 1);
         for _ in 0..3 {
-            let posted = transfers.next_post().unwrap();
+            let posted = transfers.next_post(Priority::Normal, false).unwrap();
             transfers.get_mut(posted.transfer()).unwrap().add_to_share(&posted);
             transfers.refused(posted);
         }
-        let posted = transfers.next_post().unwrap();
+        let posted = transfers.next_post(Priority::Normal, false).unwrap();
         transfers.get_mut(posted.transfer()).unwrap().add_to_share(&posted);
         transfers.complete(posted);
         let (transfer, is_whole, _) = transfers.take_finished().unwrap();

@@ -1,7 +1,7 @@
 //! Keys that are bound to links.
 
 use super::*;
-use crate::machine::{Content, Direction, NewTransfer, OpId};
+use crate::machine::{Content, Direction, GrantRange, NewTransfer, OpId};
 use crate::plan::{Pages, Plan};
 use crate::rail::WorkRequest;
 use crate::wire::{BoundKey, GrantOffer};
@@ -90,7 +90,16 @@ fn transfer() -> NewTransfer {
     let pages = || (Pages { indices: [0].into(), stride: 64, offset: 0 }, 64);
     let plan = Plan::new(64, pages(), pages()).unwrap();
     let direction = Direction::Write;
-    NewTransfer { op: OpId(5), peer: PEER, direction, plan, grant: 3, base: 0, len: 64, counter: None }
+    NewTransfer {
+        op: OpId(5),
+        peer: PEER,
+        direction,
+        plan,
+        regions: GrantRange { grant: 3, base: 0, len: 64 }.into(),
+        counter: None,
+        priority: Priority::Normal,
+        deadline: None,
+    }
 }
 
 /// Returns the key of the next post.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::counter::CounterId;
-use crate::machine::{Direction, MessageHeader, NAME_MAX, NewTransfer, TransferFault};
+use crate::machine::{Direction, GrantRange, MessageHeader, NAME_MAX, NewTransfer, TransferFault};
 use crate::plan::{Pages, Plan};
 use crate::wire::{BoundKey, GrantOffer};
 
@@ -52,7 +52,16 @@ pub(super) fn submit_page(machine: &mut Machine, op: OpId, grant: u64, now: u64)
     let pages = || (Pages { indices: [0].into(), stride: 64, offset: 0 }, 64);
     let plan = Plan::new(64, pages(), pages()).unwrap();
     let direction = Direction::Write;
-    let new = NewTransfer { op, peer: PEER, direction, plan, grant, base: 0, len: 64, counter: None };
+    let new = NewTransfer {
+        op,
+        peer: PEER,
+        direction,
+        plan,
+        regions: GrantRange { grant, base: 0, len: 64 }.into(),
+        counter: None,
+        priority: Priority::Normal,
+        deadline: None,
+    };
     machine.submit(new, now).unwrap();
 }
 

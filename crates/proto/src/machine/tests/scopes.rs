@@ -2,6 +2,7 @@
 
 use super::hostile::{grant as offer, submit_page};
 use super::*;
+use crate::machine::{Direction, GrantRange, Regions, TransferFault};
 use crate::wire::GrantOffer;
 
 /// The rails of the machine, and of the peer.
@@ -181,4 +182,24 @@ fn a_revoke_within_the_host_resets_no_card() {
         }
         assert_eq!(seen, (1, resets), "{scope:?}");
     }
+}
+
+/// A transfer uses the links of one scope, which is that of its regions.
+#[test]
+fn regions_of_different_scopes_are_refused() {
+    let mut machine = within_host();
+    for (grant, scope) in [(1, Scope::Network), (2, Scope::Host), (3, Scope::Host)] {
+        machine.handle_frame(PEER, offer_over(scope, grant), 10 * MS);
+    }
+    let mut outcome = |grants: &[u64]| {
+        let regions = grants.iter().map(|grant| GrantRange { grant: *grant, base: 0, len: 64 });
+        let regions = Regions::List(regions.collect());
+        machine.may_transfer(PEER, Direction::Write, &regions, None)
+    };
+    assert_eq!(outcome(&[2, 3, 2]), Ok(()));
+    assert_eq!(outcome(&[1, 1]), Ok(()));
+    assert_eq!(outcome(&[2, 1]), Err(TransferFault::Scopes));
+    // Each region is checked, and a transfer without any is refused.
+    assert_eq!(outcome(&[2, 9]), Err(TransferFault::NoSuchGrant));
+    assert_eq!(outcome(&[]), Err(TransferFault::NoSuchGrant));
 }

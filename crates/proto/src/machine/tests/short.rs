@@ -55,6 +55,8 @@ fn short() -> ShortTransfer {
         base: 1024,
         len: 128,
         counter: Some(counter()),
+        priority: Priority::Normal,
+        deadline: None,
     }
 }
 
