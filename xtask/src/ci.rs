@@ -124,8 +124,10 @@ const AT_ONCE: usize = 2;
 /// `ci` prints a warning above this time. `ci --full` has its own limit.
 const SLOW: Duration = Duration::from_secs(30 * 60);
 const FULL_SLOW: Duration = Duration::from_secs(80 * 60);
-/// `ci` fails above this time, so that it cannot grow unnoticed. Steal time does not count.
-const TOO_SLOW: Duration = Duration::from_secs(40 * 60);
+/// `ci` fails above this time, so that it cannot grow unnoticed. Steal time does not count. The same
+/// work has taken 31 and 40 minutes on two machines of one kind, so that a lower limit would judge the
+/// machine.
+const TOO_SLOW: Duration = Duration::from_secs(60 * 60);
 
 /// The variable with the start time of the script that prepares the machine, in seconds since 1970.
 /// The time since then counts too.
@@ -260,11 +262,11 @@ mod tests {
     }
 
     #[test]
-    fn above_forty_minutes_it_fails() {
+    fn above_an_hour_it_fails() {
         let took = |minutes: u64| Duration::from_secs(minutes * 60 + 1);
-        check_time(false, took(39)).unwrap();
+        check_time(false, took(59)).unwrap();
         assert!(
-            check_time(false, took(40)).unwrap_err().to_string().contains("must not take more than 40 min")
+            check_time(false, took(60)).unwrap_err().to_string().contains("must not take more than 60 min")
         );
         check_time(true, took(79)).unwrap();
     }

@@ -54,7 +54,10 @@ pub(crate) fn execute(args: &TestArgs) -> Result<()> {
 
 /// Runs the tests that need only this machine.
 fn workspace() -> Result<()> {
-    run(command("cargo", ["test", "--workspace", "--all-features"]).current_dir(paths::repository()))
+    let mut tests = command("cargo", ["test", "--workspace", "--all-features"]);
+    // Many of them wait most of the time: for programs, timeouts and stopped processes.
+    tests.env("RUST_TEST_THREADS", "4");
+    run(tests.current_dir(paths::repository()))
 }
 
 /// Prints the number of device tests, which cannot run here, so that their absence is not taken for
