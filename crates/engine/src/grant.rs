@@ -185,9 +185,6 @@ impl Revocation {
     /// Returns the grant to the user, unless the engine has taken the memory out of it.
     fn hand_back(&mut self) -> Option<Grant> {
         let memory = self.grant.as_ref()?.memory.upgrade()?;
-        // A rail may be exchanging pages. It begins no further step, because there is a handle now, and
-        // what the user writes after the step that runs is not lost.
-        drop(memory.lock_pages());
         let Wanted { peer, id, .. } = self.grant.take()?;
         Some(Grant { peer, id, memory: Some(memory) })
     }

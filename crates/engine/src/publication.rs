@@ -167,7 +167,8 @@ impl Publication<Exposed> {
     }
 
     /// Returns the eight bytes at `offset` as an atomic of this process; see
-    /// [`Grant::atomic_at`](crate::Grant::atomic_at).
+    /// [`Grant::atomic_at`](crate::Grant::atomic_at). From then on, a writer that is stopped within the host
+    /// cannot be proven to have stopped.
     ///
     /// # Panics
     ///
@@ -242,9 +243,13 @@ impl<M: Published> Publication<M> {
     /// takes; see [`Grant::revoke`](crate::Grant::revoke) for what proves that. The peer cannot open
     /// it again as long as it is connected.
     ///
-    /// An error of [`ErrorKind::Busy`](crate::ErrorKind::Busy) if that is not proven in time: a peer within
-    /// the host that is stopped in the middle of a write may still finish it. The revocation goes on, and
-    /// this function can be called again to wait for it.
+    /// Within the host, other peers that may write pause if this one does not answer: their links are lost and
+    /// connected again, and they go on in new pages, for which a GiB takes about a second.
+    ///
+    /// An error of [`ErrorKind::Busy`](crate::ErrorKind::Busy) if nothing is proven in time: for instance, a
+    /// peer within the host is stopped in the middle of a write, and the owner has used
+    /// [`atomic_at`](Publication::atomic_at). The revocation goes on, and this function can be called again to
+    /// wait for it.
     pub fn revoke_peer(&self, peer: &Peer, timeout: Duration) -> Pending<()> {
         let (sender, receiver) = oneshot::channel();
         let (id, key) = (self.id, peer.key());

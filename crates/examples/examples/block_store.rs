@@ -6,8 +6,8 @@
 //! version and a digest. A read is not atomic: a block that does not match its digest is read again, at
 //! most 100 times, and then counts as torn. Torn blocks are not used.
 //!
-//! - **A worker is killed.** The store and the other workers continue. A block that it was writing stays
-//!   torn until the next worker gets its share. Versions begin with the number of the worker, and rise.
+//! - **A worker is killed**, or stopped for 14 s. The store and the other workers continue. A block that it was
+//!   writing stays torn until the next worker gets its share. Versions begin with the worker's number, and rise.
 //! - **The store is killed**, or is silent for 3 s. Each worker ends with exit code 4.
 //! - **Exit codes.** 0: done. 4: no store. 101, a panic: a block that matches its digest is wrong. 1: others.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that talks to its user")]

@@ -30,6 +30,14 @@ mod one_guest {
 
     #[test]
     #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+    fn a_worker_that_is_stopped_loses_its_share_and_the_others_go_on() {
+        on_host_a(|| {
+            block_store::a_worker_that_is_stopped_loses_its_share_and_the_others_go_on(&Device::find().name);
+        });
+    }
+
+    #[test]
+    #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
     fn workers_of_a_store_that_is_killed_end_with_the_code_of_a_lost_store() {
         on_host_a(|| {
             block_store::workers_of_a_store_that_is_killed_end_with_the_code_of_a_lost_store(

@@ -29,7 +29,8 @@ pub const EXCHANGE_STEP: usize = 2 << 20;
 /// It proves that no process to which the memory's descriptor was passed can access the memory: such
 /// a process has mapped the old pages. A write that is in the middle of its copy continues there.
 ///
-/// What the owner writes to the memory during the exchange may be lost.
+/// What the owner writes to the memory during a step may be lost, unless the step is made under
+/// [`Exposed::lock_pages`](crate::Exposed::lock_pages).
 ///
 /// Devices that have registered the allocation register it once more, with the new pages. The old
 /// registration, and with it the old pages, stays until the allocation ends: operations in flight on

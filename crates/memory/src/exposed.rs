@@ -6,10 +6,10 @@
 use std::fmt;
 use std::ops;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, MutexGuard};
 
-use crate::key_guard::{KeyGuard, Keys};
+use crate::key_guard::{KeyGuard, Keys, PagesLock};
 use crate::range::Range;
 use crate::{Memory, Shared, Slice};
 
@@ -97,12 +97,12 @@ impl Exposed {
         matches!(self.bytes, Bytes::Shared(_))
     }
 
-    /// Keeps the pages where they are as long as the guard exists.
+    /// Locks the pages for a step of an [exchange](crate::Exchange).
     ///
-    /// What is written during a step of an [exchange](crate::Exchange) may be lost. So who exchanges
-    /// the pages holds this lock for each step, and checks under it that the owner has no handle. An
-    /// owner that gets its handle back holds it once before it writes.
-    pub fn lock_pages(&self) -> MutexGuard<'_, ()> {
+    /// What [`write_at`](Self::write_at) writes during the step is written again after it. What a thread
+    /// changes by a reference to an atomic could be lost, so who exchanges pages asks for that
+    /// ([`PagesLock::has_atomics`]), and exchanges none if the owner may still have the reference.
+    pub fn lock_pages(&self) -> PagesLock<'_> {
         self.keys.lock_pages()
     }
 
@@ -228,12 +228,14 @@ impl Exposed {
     ///
     /// Panics if the range exceeds the memory, or if it was made of [`Shared`] memory.
     pub fn write_at(&self, offset: usize, from: &[u8]) {
-        for (place, part) in self.places(offset, from.len()) {
-            match place {
-                Place::Byte(byte) => byte.store(from[part.start], Ordering::Relaxed),
-                Place::Word(word, first) => change(word, first, &from[part]),
+        self.keys.write(|| {
+            for (place, part) in self.places(offset, from.len()) {
+                match place {
+                    Place::Byte(byte) => byte.store(from[part.start], Ordering::Relaxed),
+                    Place::Word(word, first) => change(word, first, &from[part]),
+                }
             }
-        }
+        });
     }
 
     /// Returns the eight bytes at `offset` as an atomic.
@@ -244,6 +246,7 @@ impl Exposed {
     /// it was made of [`Shared`] memory.
     pub fn atomic_at(&self, offset: usize) -> &AtomicU64 {
         self.check(offset, WORD);
+        self.keys.note_atomic();
         match self.place(offset) {
             Place::Word(word, 0) => word,
             _ => panic!("the word at offset {offset} is not aligned to eight bytes"),
@@ -531,5 +534,14 @@ mod tests {
             assert!(caught.is_err());
         }
         _ = inside.atomic_at(4);
+    }
+
+    #[test]
+    fn an_atomic_of_the_owner_is_noted() {
+        let exposed = Memory::allocate(64).unwrap().expose();
+        exposed.write_at(0, &[1; 64]);
+        assert!(!exposed.lock_pages().has_atomics());
+        exposed.atomic_at(8).store(7, Ordering::Relaxed);
+        assert!(exposed.lock_pages().has_atomics());
     }
 }

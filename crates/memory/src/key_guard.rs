@@ -4,7 +4,7 @@
 //! that no peer can use the key. A guard that is dropped instead leaks the memory.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::memory::leak;
@@ -18,6 +18,10 @@ pub(crate) struct Keys {
     is_leaked: AtomicBool,
     /// Held while pages are exchanged.
     pages: Mutex<()>,
+    /// Odd while `pages` is held by a [`PagesLock`].
+    changes: AtomicU64,
+    /// Whether the owner has had a reference to an atomic of the memory.
+    has_atomics: AtomicBool,
     /// Memory that peers may only read. It does not become a slice while a key exists.
     _shared: Option<Shared>,
 }
@@ -27,15 +31,79 @@ impl Keys {
         Self { _shared: Some(shared), ..Self::default() }
     }
 
-    pub(crate) fn lock_pages(&self) -> MutexGuard<'_, ()> {
+    fn pages(&self) -> MutexGuard<'_, ()> {
         // It protects no value.
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn lock_pages(&self) -> PagesLock<'_> {
+        let pages = self.pages();
+        self.changes.fetch_add(1, Ordering::Relaxed);
+        // Before the pages are copied. Who has written has the same fence between the bytes and its look
+        // at the changes: either it sees that pages may have been copied, or the copy has its bytes.
+        fence(Ordering::SeqCst);
+        PagesLock { keys: self, _pages: pages }
+    }
+
+    /// Writes bytes to pages that may be exchanged meanwhile, and again if some were. `write` may be
+    /// called several times.
+    #[inline]
+    pub(crate) fn write(&self, mut write: impl FnMut()) {
+        loop {
+            // Acquire pairs with the Release in the drop of a `PagesLock`: the new pages are mapped.
+            let before = self.changes.load(Ordering::Acquire);
+            write();
+            fence(Ordering::SeqCst);
+            if before.is_multiple_of(2) && self.changes.load(Ordering::Relaxed) == before {
+                return;
+            }
+            drop(self.pages());
+        }
+    }
+
+    /// Notes that the owner gets a reference to an atomic. What it changes by it could be lost while pages
+    /// are exchanged, and cannot be changed again, so none are from now on.
+    pub(crate) fn note_atomic(&self) {
+        if !self.has_atomics.load(Ordering::Acquire) {
+            // After the exchange of the pages that are being copied, and before the next ones.
+            let _pages = self.pages();
+            self.has_atomics.store(true, Ordering::Release);
+        }
+    }
+
+    /// Returns whether the owner has had a reference to an atomic.
+    pub(crate) fn has_atomics(&self) -> bool {
+        self.has_atomics.load(Ordering::Acquire)
     }
 
     pub(crate) fn count(&self) -> usize {
         // Acquire pairs with the Release in `KeyGuard::end`: a thread that reads zero sees all that
         // peers wrote before the keys were ended.
         self.live.load(Ordering::Acquire)
+    }
+}
+
+/// A lock on the pages of [exposed](crate::Exposed) memory, for a step of an
+/// [exchange](crate::Exchange).
+#[derive(Debug)]
+#[must_use = "the pages are locked as long as it exists"]
+pub struct PagesLock<'a> {
+    keys: &'a Keys,
+    _pages: MutexGuard<'a, ()>,
+}
+
+impl PagesLock<'_> {
+    /// Returns whether the owner has had a reference to an atomic of the memory, by which it may change
+    /// the memory at any time.
+    pub fn has_atomics(&self) -> bool {
+        self.keys.has_atomics()
+    }
+}
+
+impl Drop for PagesLock<'_> {
+    fn drop(&mut self) {
+        // Before the lock is released.
+        self.keys.changes.fetch_add(1, Ordering::Release);
     }
 }
 
@@ -159,6 +227,36 @@ mod tests {
 
     fn guard(exposed: &Exposed) -> KeyGuard {
         exposed.guard_key(KeyAccess::Write).unwrap()
+    }
+
+    #[test]
+    fn what_is_written_while_pages_change_is_written_again() {
+        let (keys, mut writes) = (Keys::default(), 0);
+        keys.write(|| {
+            writes += 1;
+            if writes < 3 {
+                drop(keys.lock_pages());
+            }
+        });
+        assert_eq!(writes, 3);
+        keys.write(|| writes += 1);
+        assert_eq!(writes, 4, "once if nothing has changed");
+    }
+
+    #[test]
+    fn who_writes_while_pages_are_locked_waits() {
+        let (keys, written) = (Keys::default(), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            let pages = keys.lock_pages();
+            let writer = scope.spawn(|| keys.write(|| drop(written.fetch_add(1, Ordering::SeqCst))));
+            while written.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            assert!(!writer.is_finished());
+            drop(pages);
+            writer.join().unwrap();
+        });
+        assert!(written.into_inner() >= 2);
     }
 
     #[test]

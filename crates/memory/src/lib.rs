@@ -91,7 +91,7 @@ pub use epoch::process_epoch;
 pub use exchange::{EXCHANGE_STEP, Exchange, ExchangeError};
 pub use exposed::{Exposed, KeyAccess, ReadOnlyError};
 pub use exposed_part::ExposedPart;
-pub use key_guard::KeyGuard;
+pub use key_guard::{KeyGuard, PagesLock};
 pub use lent::Lent;
 pub use mem_file::FileAccess;
 pub use memory::{Memory, leaked_bytes};

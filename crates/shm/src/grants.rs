@@ -203,8 +203,8 @@ impl RevokedGrant {
 ///
 /// In steps of 2 MiB, the pages are copied to new ones that no other process has mapped, and the new
 /// ones take the place of the old, at the same address. A peer that is stopped in the middle of a
-/// copy continues it in the old pages. The owner must not use the memory meanwhile: what it writes
-/// may be lost.
+/// copy continues it in the old pages. What the owner writes during a step is lost, unless the step is made
+/// under [`Exposed::lock_pages`].
 ///
 /// See [`Link::take_revoked`](crate::Link::take_revoked) for where it begins.
 #[derive(Debug)]

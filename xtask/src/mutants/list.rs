@@ -765,6 +765,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
         instead: "if false {",
         test: "machine::tests::reported_keys::published_memory_is_not_said_to_be_revoked_before_that_is_proven",
     },
+    // Exchanges of pages beside an owner that goes on.
+    Mutant {
+        name: "what the owner writes while pages are exchanged is lost",
+        file: "crates/memory/src/key_guard.rs",
+        guard: "if before.is_multiple_of(2) && self.changes.load(Ordering::Relaxed) == before {",
+        instead: "if before.is_multiple_of(2) {",
+        test: "key_guard::tests::what_is_written_while_pages_change_is_written_again",
+    },
+    Mutant {
+        name: "pages are exchanged under an atomic of the owner",
+        file: "crates/memory/src/exposed.rs",
+        guard: "self.keys.note_atomic();",
+        instead: "",
+        test: "exposed::tests::an_atomic_of_the_owner_is_noted",
+    },
     // Lists of regions, and prepared transfers.
     Mutant {
         name: "a device writes to exposed memory that references exist to",

@@ -236,14 +236,15 @@ fn a_proof_that_is_stopped_proves_nothing() {
     assert_eq!(memory.keys(), 1);
 }
 
-/// A user that has its grant back may write to the memory, and the write must not be lost.
+/// What a user changes by a reference to an atomic cannot be changed again, and must not be lost.
 #[test]
-fn an_exchange_waits_while_the_user_has_a_handle() {
+fn an_exchange_waits_while_the_user_may_have_an_atomic() {
     let (mut here, mut there) = (Side::new(), Side::new());
     let (memory, key) = here.grant();
     let (link, _) = connect(&mut here, &mut there);
     bind(&mut here, &mut there, link, key);
     let handle = Arc::clone(&memory);
+    handle.atomic_at(8);
     here.rail.end_key(key).unwrap();
     here.rail.prove_key(key).unwrap();
     for _ in 0..1000 {
@@ -255,6 +256,93 @@ fn an_exchange_waits_while_the_user_has_a_handle() {
         here.poll();
         !here.ended.is_empty()
     });
+}
+
+/// Three peers may write. The first one is stopped; the second one is as well, and keeps its key; the third one
+/// goes on in the new pages. The owner writes all the time.
+#[test]
+fn others_pause_for_an_exchange_and_go_on_in_the_new_pages() {
+    let mut here = Side::new();
+    let [mut first, mut second, mut third] = [Side::new(), Side::new(), Side::new()];
+    let memory = Arc::new(Memory::allocate(8 << 20).unwrap().expose());
+    let [one, two, three] =
+        [(); 3].map(|()| here.rail.make_key(PeerKey(0), &memory, Rights::all()).unwrap().id);
+    let (to_first, at_first) = connect(&mut here, &mut first);
+    let (to_second, _) = connect(&mut here, &mut second);
+    let (to_third, at_third) = connect(&mut here, &mut third);
+    let of_first = bind(&mut here, &mut first, to_first, one);
+    bind(&mut here, &mut second, to_second, two);
+    let of_third = bind(&mut here, &mut third, to_third, three);
+    write(&mut first, &mut here, at_first, of_first, 7);
+
+    here.rail.end_key(one).unwrap();
+    here.rail.prove_key(one).unwrap();
+    here.poll();
+    let mut down: Vec<LinkKey> = here.down.drain(..).map(|(link, _)| link).collect();
+    down.sort();
+    assert_eq!(down, [to_second, to_third], "the links of the others");
+    // As the engine does.
+    down.into_iter().for_each(|link| here.rail.close_link(link));
+    let (again, at_third_again) = connect(&mut here, &mut third);
+    here.rail.bind_key(again, three, 1).unwrap();
+    here.rail.prove_key(one).unwrap();
+    let mut written = 0u64;
+    until("the exchange does not end", || {
+        assert!(here.bound.is_empty(), "the old pages are not for anybody");
+        written += 1;
+        memory.write_at((written as usize * 4096 + 8) % (8 << 20), &written.to_ne_bytes());
+        here.poll();
+        third.poll();
+        here.ended == [one]
+    });
+    until("the third one does not go on", || {
+        here.poll();
+        third.poll();
+        !here.bound.is_empty()
+    });
+    let (link, bound) = here.bound.pop().unwrap();
+    assert_eq!((link, memory.keys()), (again, 1), "the second one has no pages either");
+    let last = (written as usize * 4096 + 8) % (8 << 20);
+    let mut bytes = [0; 8];
+    memory.read_at(last, &mut bytes);
+    assert_eq!(u64::from_ne_bytes(bytes), written);
+    // The first one continues with the pages that it has, and the third one with its old number.
+    let _ = first.write(at_first, of_first, 8);
+    assert!(third.write(at_third, of_third, 8).is_err(), "its link is lost");
+    for _ in 0..1000 {
+        here.poll();
+        first.poll();
+    }
+    memory.read_at(0, &mut bytes);
+    assert_eq!(bytes, [7; 8]);
+    write(&mut third, &mut here, at_third_again, bound.unwrap().1, 9);
+    until("nothing arrives in the new pages", || {
+        here.poll();
+        third.poll();
+        memory.read_at(0, &mut bytes);
+        bytes == [9; 8]
+    });
+}
+
+/// Memory that another rail has a key to cannot be exchanged.
+#[test]
+fn others_go_on_if_there_is_no_exchange() {
+    let (mut here, mut first, mut second) = (Side::new(), Side::new(), Side::new());
+    let (memory, one) = here.grant();
+    let two = here.rail.make_key(PeerKey(0), &memory, Rights::all()).unwrap().id;
+    let (to_first, _) = connect(&mut here, &mut first);
+    let (to_second, at_second) = connect(&mut here, &mut second);
+    bind(&mut here, &mut first, to_first, one);
+    let of_second = bind(&mut here, &mut second, to_second, two);
+    let elsewhere = memory.guard_key(farreach_memory::KeyAccess::Write).unwrap();
+    here.rail.end_key(one).unwrap();
+    let error = here.rail.prove_key(one).unwrap_err();
+    assert!(error.to_string().contains("other keys"), "{error}");
+    here.poll();
+    assert!(here.down.is_empty(), "nobody pauses for nothing");
+    write(&mut second, &mut here, at_second, of_second, 3);
+    // Its key was made for nobody; dropping the guard leaks the memory of the test.
+    drop(elsewhere);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use farreach::{Engine, Settings};
 use farreach_testkit::example;
+use rustix::process::{Pid, Signal, kill_process};
 
 /// What takes longer hangs: everything here takes seconds, also on a busy machine that emulates another.
 const HANG: Duration = Duration::from_secs(120);
@@ -100,6 +101,10 @@ impl Program {
         (status.code(), self.said.last().cloned().unwrap_or_default())
     }
 
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("a child can be signalled");
+    }
+
     /// Ends it by SIGKILL.
     #[track_caller]
     fn kill(mut self) {
@@ -159,6 +164,36 @@ pub(crate) fn a_worker_that_is_killed_leaves_the_store_and_the_others_at_work(ra
     store.line("share 1 is free: ");
 
     // The next two get both shares, and write all of their blocks.
+    let next = [(); 2].map(|()| Program::work(rail, &address, "rounds=100"));
+    for mut worker in next {
+        let (code, last) = worker.end();
+        assert_eq!(code, Some(0), "{last}");
+    }
+    let (code, last) = store.end();
+    assert_eq!(code, Some(0), "{last}");
+    assert!(last.starts_with("16 blocks are good, 0 torn; "), "{last}");
+}
+
+/// A worker that is stopped may be in the middle of a write, and continue it at any time.
+pub(crate) fn a_worker_that_is_stopped_loses_its_share_and_the_others_go_on(rail: &str) {
+    let (mut store, address) = Program::serve(rail, &SMALL);
+    let mut stopped = Program::work_endlessly(rail, &address);
+    let mut survivor = Program::work_endlessly(rail, &address);
+    stopped.signal(Signal::STOP);
+    let begun = Instant::now();
+    store.line("share 0 is free: ");
+    // The store probes it every 10 s, and waits for 3 s for its answer, and for at most 30 s for its memory.
+    assert!(begun.elapsed() < Duration::from_secs(25), "{:?}", begun.elapsed());
+    let next = Program::work_endlessly(rail, &address);
+    survivor.line(" rounds, ");
+    stopped.signal(Signal::CONT);
+    let (code, last) = stopped.end();
+    assert_eq!(code, Some(4), "{last}");
+    survivor.line(" rounds, ");
+    for (worker, share) in [(next, 0), (survivor, 1)] {
+        worker.kill();
+        store.line(&format!("share {share} is free: "));
+    }
     let next = [(); 2].map(|()| Program::work(rail, &address, "rounds=100"));
     for mut worker in next {
         let (code, last) = worker.end();

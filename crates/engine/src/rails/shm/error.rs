@@ -34,6 +34,12 @@ pub(super) fn report(
     1
 }
 
+/// The reason for which a link is lost whose peer is well.
+pub(super) fn paused() -> RailError {
+    let cause = "another peer does not answer, and the pages that both may write to are exchanged";
+    RailError::new("link over shm", cause, "nothing has to be done: it is connected again")
+}
+
 pub(super) fn failed(operation: &str, error: &impl Display, fix: &str) -> RailError {
     RailError::new(operation, error.to_string(), fix)
 }

@@ -20,6 +20,8 @@ pub(super) struct GrantKey {
     /// Grants that were taken from their links for an exchange that could not begin.
     pub(super) taken: Vec<RevokedGrant>,
     pub(super) is_ended: bool,
+    /// Whether others have paused for the exchange that proves its end.
+    pub(super) has_paused: bool,
 }
 
 impl GrantKey {
@@ -29,6 +31,7 @@ impl GrantKey {
             false => Access::ReadOnly,
         };
         let (bound, taken) = (Vec::new(), Vec::new());
-        Self { peer, memory: Arc::downgrade(memory), access, bound, taken, is_ended: false }
+        let (memory, is_ended, has_paused) = (Arc::downgrade(memory), false, false);
+        Self { peer, memory, access, bound, taken, is_ended, has_paused }
     }
 }

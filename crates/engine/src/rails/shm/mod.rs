@@ -21,7 +21,7 @@ mod proofs;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use farreach_memory::{Buffer, Buffers, Exposed, Memory, process_epoch};
@@ -39,7 +39,7 @@ use rustix::time::{
 
 use crate::Rights;
 use end::{End, Stage};
-use error::{ended_key, failed, no_link, no_such_key, report};
+use error::{ended_key, failed, no_link, no_such_key, paused, report};
 use key::GrantKey;
 use proofs::Proofs;
 
@@ -313,8 +313,13 @@ impl ShmRail {
     /// Binds a key to a link that has met its peer.
     fn bind(&mut self, link: LinkKey, id: KeyId, tag: u64) {
         let operation = "bind a key over shm";
-        let end = self.ends.get_mut(&link);
+        let mut end = self.ends.get_mut(&link);
         let key = self.keys.get_mut(&id).filter(|key| !key.is_ended);
+        if let (Some(end), Some(key)) = (&mut end, &key)
+            && self.proofs.pauses(&key.memory)
+        {
+            return end.waiting.push((id, tag));
+        }
         let bound = match (end, key.and_then(|key| Some((key.memory.upgrade()?, key)))) {
             (Some(End { stage: Stage::Met(met), grants, .. }), Some((memory, key))) => met
                 .grant_unsealed(&memory, key.access)
@@ -367,6 +372,31 @@ impl ShmRail {
                 }
             }
             self.backlog.push_back(Event::KeyEnded { key: id });
+            self.proofs.end_pause(id);
+        }
+    }
+
+    /// Reports all ended keys to the memory of a key, whose pages were exchanged.
+    fn report_all_proven(&mut self, id: KeyId) {
+        let Some(memory) = self.keys.get(&id).map(|key| key.memory.clone()) else { return };
+        let is_of_it = |key: &GrantKey| key.is_ended && Weak::ptr_eq(&key.memory, &memory);
+        let ended: Vec<KeyId> =
+            self.keys.iter().filter(|(_, key)| is_of_it(key)).map(|(id, _)| *id).collect();
+        for id in ended {
+            self.report_if_proven(id);
+        }
+    }
+
+    /// Binds the keys that wait for the end of a pause.
+    fn bind_waiting(&mut self) {
+        let mut waiting = Vec::new();
+        for (link, end) in &mut self.ends {
+            if let Stage::Met(_) = end.stage {
+                waiting.extend(end.waiting.drain(..).map(|(id, tag)| (*link, id, tag)));
+            }
+        }
+        for (link, id, tag) in waiting {
+            self.bind(link, id, tag);
         }
     }
 
@@ -529,15 +559,16 @@ impl Rail for ShmRail {
     fn prove_key(&mut self, id: KeyId) -> Result<(), RailError> {
         self.check("prove the end of a key over shm")?;
         let Self { keys, proofs, ends, .. } = self;
-        // It may have been reported meanwhile.
-        let Some(key) = keys.get_mut(&id) else { return Ok(()) };
-        let links: Vec<LinkKey> = key.bound.iter().map(|(link, _)| *link).collect();
-        let begun = proofs.begin(id, key, ends);
-        for link in links {
+        let bound = keys.get(&id).map(|key| key.bound.clone()).unwrap_or_default();
+        let begun = proofs.begin(id, keys, ends);
+        for (link, _) in bound {
             self.wake(link);
         }
         self.report_if_proven(id);
-        begun
+        for link in begun? {
+            self.backlog.push_back(Event::LinkDown { link, reason: paused() });
+        }
+        Ok(())
     }
 
     fn stop_proof(&mut self, id: KeyId) {
@@ -631,7 +662,11 @@ impl Rail for ShmRail {
         }
         let mut count = self.poll_links(sink);
         if let Some(id) = self.proofs.step(&self.keys) {
-            self.report_if_proven(id);
+            self.proofs.end_pause(id);
+            self.report_all_proven(id);
+        }
+        if self.proofs.has_resumed() {
+            self.bind_waiting();
         }
         count += self.tell_backlog(sink);
         Ok(count)
