@@ -366,8 +366,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "pages go over rails over which their memory was not granted",
         file: "crates/proto/src/outbox.rs",
-        guard: "self.windows[link].free() > 0 && self.settings[link].scope == scope",
-        instead: "self.windows[link].free() > 0 && (self.settings[link].scope == scope || true)",
+        guard: ".pick(bytes, |link| self.settings[link].scope == scope && self.is_open(link, priority, share))",
+        instead: ".pick(bytes, |link| self.is_open(link, priority, share))",
         test: SEEDS,
     },
     Mutant {
