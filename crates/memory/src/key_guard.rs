@@ -246,9 +246,12 @@ mod tests {
     #[test]
     fn who_writes_while_pages_are_locked_waits() {
         let (keys, written) = (Keys::default(), AtomicUsize::new(0));
+        let write = || {
+            written.fetch_add(1, Ordering::SeqCst);
+        };
         std::thread::scope(|scope| {
             let pages = keys.lock_pages();
-            let writer = scope.spawn(|| keys.write(|| drop(written.fetch_add(1, Ordering::SeqCst))));
+            let writer = scope.spawn(|| keys.write(write));
             while written.load(Ordering::SeqCst) == 0 {
                 std::thread::yield_now();
             }
