@@ -72,6 +72,9 @@ const UCX_ROOT: Root<'static> = Root {
 /// The version of Python in the next root.
 const PYTHON: &str = "3.11";
 
+/// The interpreter in the next root.
+pub(super) const PYTHON_PROGRAM: &str = "/usr/bin/python3";
+
 /// The root of NIXL and Mooncake: Python, and the libraries that are not in their wheels.
 const PYTHON_ROOT: Root<'static> = Root {
     name: "market-python",
@@ -95,10 +98,10 @@ const PYTHON_ROOT: Root<'static> = Root {
 
 const NUMPY: &str = "numpy==2.4.6";
 
-const NIXL: Packages<'static> =
+pub(super) const NIXL: Packages<'static> =
     Packages { name: "nixl", python: PYTHON, packages: &["nixl-cu12==1.5.1", NUMPY] };
 
-const MOONCAKE: Packages<'static> = Packages {
+pub(super) const MOONCAKE: Packages<'static> = Packages {
     name: "mooncake",
     python: PYTHON,
     packages: &["mooncake-transfer-engine-non-cuda==0.3.13.post1", NUMPY],
@@ -132,26 +135,36 @@ impl Library {
     /// Fetches the library, and returns a cell in which its program and the engine's run, and the
     /// program's command.
     fn prepare(self) -> Result<(Cell, Vec<String>)> {
-        let (root, python) = match self {
-            Self::Ucx => (UCX_ROOT.get()?, None),
-            Self::Nixl => (PYTHON_ROOT.get()?, Some((NIXL, "with_nixl.py"))),
-            Self::Mooncake => (PYTHON_ROOT.get()?, Some((MOONCAKE, "with_mooncake.py"))),
+        let (packages, program) = match self {
+            Self::Ucx => {
+                let root = UCX_ROOT.get()?;
+                let mut cell = Cell::new(&root.path)?;
+                cell.own_network()?;
+                println!("{}: {}", self.name(), root.origin);
+                return Ok((cell, vec![text(&compile(&root.path)?)?]));
+            }
+            Self::Nixl => (NIXL, "with_nixl.py"),
+            Self::Mooncake => (MOONCAKE, "with_mooncake.py"),
         };
-        let mut cell = Cell::new(&root.path)?;
-        cell.own_network()?;
-        let Some((packages, program)) = python else {
-            println!("{}: {}", self.name(), root.origin);
-            return Ok((cell, vec![text(&compile(&root.path)?)?]));
-        };
-        let folder = packages.get()?;
-        println!("{}: {}, {}", self.name(), folder.origin, root.origin);
-        cell.show(&folder.path);
-        cell.set("PYTHONPATH", &text(&folder.path)?);
-        // The repository is visible inside.
-        cell.set("PYTHONDONTWRITEBYTECODE", "1");
+        let (cell, origin) = python_cell(Some(packages))?;
+        println!("{}: {origin}", self.name());
         let program = paths::repository().join("benches/market").join(program);
-        Ok((cell, vec!["/usr/bin/python3".to_owned(), text(&program)?]))
+        Ok((cell, vec![PYTHON_PROGRAM.to_owned(), text(&program)?]))
     }
+}
+
+/// Returns a cell in which programs import these packages, and the origin of all that is in it.
+pub(super) fn python_cell(packages: Option<Packages<'static>>) -> Result<(Cell, String)> {
+    let root = PYTHON_ROOT.get()?;
+    let mut cell = Cell::new(&root.path)?;
+    cell.own_network()?;
+    // The repository is visible inside.
+    cell.set("PYTHONDONTWRITEBYTECODE", "1");
+    let Some(packages) = packages else { return Ok((cell, root.origin)) };
+    let folder = packages.get()?;
+    cell.show(&folder.path);
+    cell.set("PYTHONPATH", &text(&folder.path)?);
+    Ok((cell, format!("{}, {}", folder.origin, root.origin)))
 }
 
 /// Compares the engine with each library.
@@ -219,7 +232,7 @@ fn not_measured(label: String, reason: String) -> Row {
 const REASON_MAX: usize = 200;
 
 /// Returns the end of an error in one line: the last words of the program that failed.
-fn reason(error: &anyhow::Error) -> String {
+pub(super) fn reason(error: &anyhow::Error) -> String {
     let text = format!("{error:#}");
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let end = lines[lines.len().saturating_sub(2)..].join("; ");

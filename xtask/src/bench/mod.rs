@@ -15,9 +15,11 @@ mod load;
 mod many;
 mod market;
 mod plot;
+mod readers;
 mod report;
 mod shm;
 mod spread;
+mod stores;
 mod urgent;
 
 use std::path::{Path, PathBuf};
@@ -55,6 +57,12 @@ pub(crate) enum BenchCommand {
     /// Read 4 KiB with the priority of urgent transfers, while gigabytes move and while nothing does, and
     /// compare the times.
     Urgent(urgent::UrgentArgs),
+    /// Let many processes read published memory, compare their rate with that of copies, and revoke the
+    /// memory meanwhile.
+    Readers(readers::ReadersArgs),
+    /// Run the block store on the engine, on NIXL and on Mooncake, and compare lines of code, rates, and
+    /// what happens when a process is killed.
+    Stores(stores::StoresArgs),
     /// Write scattered pages with UCX, NIXL and Mooncake, over tcp and within a host, and compare the
     /// throughput with the engine's.
     Market(market::MarketArgs),
@@ -157,8 +165,10 @@ pub(crate) fn execute(command: &BenchCommand) -> Result<()> {
         BenchCommand::Instructions(args) => (instructions::measure(&args.common)?, &args.common.json),
         BenchCommand::Many(args) => (many::measure(args)?, &args.common.json),
         BenchCommand::Guest(args) => return guest::execute(args),
+        BenchCommand::Stores(args) => return stores::execute(args),
         BenchCommand::Shm(args) => (shm::measure(args)?, &args.json),
         BenchCommand::Urgent(args) => (urgent::measure(args)?, &args.json),
+        BenchCommand::Readers(args) => (readers::measure(args)?, &args.json),
         BenchCommand::Market(args) => (market::measure(args)?, &args.json),
     };
     if let Some(file) = json {
