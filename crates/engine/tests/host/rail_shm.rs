@@ -324,6 +324,37 @@ fn others_pause_for_an_exchange_and_go_on_in_the_new_pages() {
     });
 }
 
+/// Two memories, each with a writer that is stopped and one that is not.
+#[test]
+fn exchanges_with_pauses_follow_each_other() {
+    let mut here = Side::new();
+    let (mut stopped, mut other) = (Side::new(), Side::new());
+    let mut ended = [(); 2].map(|()| {
+        let (memory, key) = here.grant();
+        let key_of_other = here.rail.make_key(PeerKey(0), &memory, Rights::all()).unwrap().id;
+        let (link, _) = connect(&mut here, &mut stopped);
+        bind(&mut here, &mut stopped, link, key);
+        let (link, _) = connect(&mut here, &mut other);
+        bind(&mut here, &mut other, link, key_of_other);
+        (memory, key)
+    });
+    ended.iter().for_each(|(_, key)| here.rail.end_key(*key).unwrap());
+    until("the exchanges do not end", || {
+        // As the machine does: it asks for each again and again, and closes links that are lost.
+        for (_, key) in &ended {
+            here.rail.prove_key(*key).unwrap();
+        }
+        here.poll();
+        other.poll();
+        let down: Vec<LinkKey> = here.down.drain(..).map(|(link, _)| link).collect();
+        down.into_iter().for_each(|link| here.rail.close_link(link));
+        here.ended.len() == 2
+    });
+    for (memory, key) in &mut ended {
+        assert!(here.ended.contains(key) && memory.keys() == 0);
+    }
+}
+
 /// Memory that another rail has a key to cannot be exchanged.
 #[test]
 fn others_go_on_if_there_is_no_exchange() {

@@ -90,6 +90,10 @@ impl Proofs {
             end_reading(key, ends);
             return Ok(Vec::new());
         }
+        // Others pause for another exchange, which may be about to begin. The machine asks again.
+        if self.paused.as_ref().is_some_and(|paused| paused.key != id) {
+            return Ok(Vec::new());
+        }
         let Some(memory) = key.memory.upgrade() else { return Ok(Vec::new()) };
         let all_have_ended = key.taken.is_empty()
             && key.bound.iter().all(|(of, _)| {
@@ -121,7 +125,7 @@ impl Proofs {
                     self.paused = Some(Paused { memory: of_memory, key: id, until });
                     Ok(live)
                 }
-                // They are being closed, or others pause for another exchange. The machine asks again.
+                // They are being closed.
                 Some(_) => Ok(Vec::new()),
                 None => Err(refused(&ExchangeError::OtherKeys)),
             };
