@@ -85,7 +85,9 @@ pub(crate) fn pages_of_several_peers_are_added_up(provider: &RailUnderTest) {
     assert_eq!(error.kind(), ErrorKind::NotGranted, "{error}");
     let token = arrived.token();
     drop(arrived);
-    let error = writers[0].to_store.open_shared_counter(token).wait(SOON).unwrap_err();
+    // The thread that drives the store ends it in its next step.
+    let refused = || writers[0].to_store.open_shared_counter(token).wait(SOON).err();
+    let error = wait_for("a closed counter is not opened", refused);
     assert_eq!(error.kind(), ErrorKind::NotGranted, "{error}");
     let refused = || {
         let source = writers[0].engine.allocate(LEN).wait(SOON).unwrap();
@@ -104,6 +106,8 @@ pub(crate) fn each_of_several_peers_is_waited_for(provider: &RailUnderTest) {
     writers[2].write(&raises[2], 16);
     writers[0].write(&raises[0], 40);
     writers[1].write(&raises[1], 15);
+    // A write may be done before the store has counted it.
+    arrived.reach(16 + 40 + 15).wait(SOON).unwrap();
     let error = each.wait(BRIEF).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     assert!(error.to_string().contains("2 have written"), "{error}");
