@@ -355,6 +355,30 @@ fn exchanges_with_pauses_follow_each_other() {
     }
 }
 
+/// Two writers are stopped, and both keys are ended. One exchange proves both, and nothing is proven before.
+#[test]
+fn no_key_is_reported_before_the_exchange_that_proves_it_is_over() {
+    let (mut here, mut first, mut second) = (Side::new(), Side::new(), Side::new());
+    // Several steps.
+    let memory = Arc::new(Memory::allocate(8 << 20).unwrap().expose());
+    let keys = [&mut first, &mut second].map(|there| {
+        let key = here.rail.make_key(PeerKey(0), &memory, Rights::all()).unwrap().id;
+        let (link, _) = connect(&mut here, there);
+        bind(&mut here, there, link, key);
+        here.rail.end_key(key).unwrap();
+        key
+    });
+    until("the exchange does not end", || {
+        for key in keys {
+            here.rail.prove_key(key).unwrap();
+        }
+        here.poll();
+        assert!(here.ended.is_empty() || memory.keys() == 0, "it is not proven");
+        here.ended.len() == 2
+    });
+    assert!(Arc::into_inner(memory).unwrap().try_into_slice().is_ok());
+}
+
 /// Memory that another rail has a key to cannot be exchanged.
 #[test]
 fn others_go_on_if_there_is_no_exchange() {

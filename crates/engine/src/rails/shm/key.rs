@@ -20,6 +20,9 @@ pub(super) struct GrantKey {
     /// Grants that were taken from their links for an exchange that could not begin.
     pub(super) taken: Vec<RevokedGrant>,
     pub(super) is_ended: bool,
+    /// Whether grants of it were taken for an exchange, perhaps that of another key, which has not ended. Until
+    /// then nothing proves its end.
+    pub(super) is_taken: bool,
     /// Whether others have paused for the exchange that proves its end.
     pub(super) has_paused: bool,
 }
@@ -31,7 +34,7 @@ impl GrantKey {
             false => Access::ReadOnly,
         };
         let (bound, taken) = (Vec::new(), Vec::new());
-        let (memory, is_ended, has_paused) = (Arc::downgrade(memory), false, false);
-        Self { peer, memory, access, bound, taken, is_ended, has_paused }
+        let (is_ended, is_taken, has_paused) = (false, false, false);
+        Self { peer, memory: Arc::downgrade(memory), access, bound, taken, is_ended, is_taken, has_paused }
     }
 }

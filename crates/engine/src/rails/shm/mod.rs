@@ -362,8 +362,8 @@ impl ShmRail {
 
     /// Reports an ended key when it has ended on all links.
     fn report_if_proven(&mut self, id: KeyId) {
-        let is_proven = self.keys.get(&id).is_some_and(|key| key.is_ended && key.bound.is_empty());
-        if is_proven && !self.proofs.is_proving(id) {
+        let has_ended = |key: &GrantKey| key.is_ended && key.bound.is_empty() && !key.is_taken;
+        if self.keys.get(&id).is_some_and(has_ended) {
             let peer = self.keys.remove(&id).map(|key| key.peer);
             if let Some(count) = peer.and_then(|peer| self.keys_of.get_mut(&peer)) {
                 *count -= 1;
@@ -376,13 +376,15 @@ impl ShmRail {
         }
     }
 
-    /// Reports all ended keys to the memory of a key, whose pages were exchanged.
+    /// Reports all ended keys to the memory of a key, whose pages have been exchanged.
     fn report_all_proven(&mut self, id: KeyId) {
         let Some(memory) = self.keys.get(&id).map(|key| key.memory.clone()) else { return };
-        let is_of_it = |key: &GrantKey| key.is_ended && Weak::ptr_eq(&key.memory, &memory);
-        let ended: Vec<KeyId> =
-            self.keys.iter().filter(|(_, key)| is_of_it(key)).map(|(id, _)| *id).collect();
-        for id in ended {
+        let mut of_memory = Vec::new();
+        for (id, key) in self.keys.iter_mut().filter(|(_, key)| Weak::ptr_eq(&key.memory, &memory)) {
+            key.is_taken = false;
+            of_memory.push(*id);
+        }
+        for id in of_memory {
             self.report_if_proven(id);
         }
     }
@@ -576,6 +578,7 @@ impl Rail for ShmRail {
             self.proofs.stop(id);
             if let Some(key) = self.keys.get_mut(&id) {
                 key.taken.clear();
+                key.is_taken = false;
             }
             self.report_if_proven(id);
         }

@@ -48,10 +48,6 @@ struct Paused {
 }
 
 impl Proofs {
-    pub(super) fn is_proving(&self, id: KeyId) -> bool {
-        self.running.as_ref().is_some_and(|running| running.key == id)
-    }
-
     /// Returns `true` if the next poll has something to do.
     pub(super) fn has_step(&self) -> bool {
         self.running.as_ref().is_some_and(|running| running.error.is_none())
@@ -208,6 +204,7 @@ fn take_revoked(key: &mut GrantKey, ends: &mut BTreeMap<LinkKey, End>, taken: &m
             Some(grant) => {
                 end.grants.remove(value);
                 taken.push(grant);
+                key.is_taken = true;
                 false
             }
             // It has ended meanwhile, which the next poll of the link reports.
