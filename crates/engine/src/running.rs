@@ -51,11 +51,8 @@ impl Running {
         &self,
         call: impl FnOnce(&mut Driver, u64) -> T + Send + 'static,
     ) -> oneshot::Receiver<T> {
-        let (sender, receiver) = oneshot::channel();
-        self.submit(Command::Call(Box::new(move |driver, now| {
-            let answer = call(driver, now);
-            driver.answer(sender, answer);
-        })));
+        let (command, receiver) = answered(call);
+        self.submit(command);
         receiver
     }
 
@@ -64,11 +61,8 @@ impl Running {
         &self,
         call: impl FnOnce(&mut Driver, u64) -> T + Send + 'static,
     ) -> oneshot::Receiver<T> {
-        let (sender, receiver) = oneshot::channel();
-        self.queue(Command::Call(Box::new(move |driver, now| {
-            let answer = call(driver, now);
-            driver.answer(sender, answer);
-        })));
+        let (command, receiver) = answered(call);
+        self.queue(command);
         receiver
     }
 
@@ -119,6 +113,18 @@ impl fmt::Debug for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Running").finish_non_exhaustive()
     }
+}
+
+/// Returns a command that executes a call, and the receiver of its answer.
+fn answered<T: Send + 'static>(
+    call: impl FnOnce(&mut Driver, u64) -> T + Send + 'static,
+) -> (Command, oneshot::Receiver<T>) {
+    let (sender, receiver) = oneshot::channel();
+    let command = Command::Call(Box::new(move |driver: &mut Driver, now| {
+        let answer = call(driver, now);
+        driver.answer(sender, answer);
+    }));
+    (command, receiver)
 }
 
 impl Deref for Running {
