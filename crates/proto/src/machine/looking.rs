@@ -3,7 +3,7 @@
 //! No side polls forever. A side polls for a while after it posted to such a rail or heard of
 //! operations there, and then sleeps as if the rail did not exist. A side that posts to such a rail
 //! sends the other one a `Look` frame, which wakes it: at the beginning, and repeatedly while
-//! something is in flight.
+//! something is in flight or has no room.
 
 use std::time::Duration;
 
@@ -27,6 +27,15 @@ impl Looking {
     /// Notes that something arrived over such a rail, or that the peer announced it.
     pub(super) fn expect(&mut self, now: u64) {
         (self.moved_at, self.until) = (now, now + LOOK_FOR);
+    }
+
+    /// Notes that such a rail had no room. It may still be connecting, and does so only while both sides
+    /// poll.
+    pub(super) fn refused(&mut self, now: u64) {
+        if now >= self.until {
+            self.moved_at = now;
+        }
+        self.until = now + LOOK_FOR;
     }
 
     /// Notes that something was posted to such a rail.
@@ -61,6 +70,17 @@ mod tests {
         assert_eq!(looking.quiet_for(10 + LOOK_FOR, false), None);
         looking.posted(20);
         assert_eq!(looking.quiet_for(20 + LOOK_FOR, true), Some(Duration::from_nanos(LOOK_FOR)));
+    }
+
+    #[test]
+    fn one_looks_while_a_rail_has_no_room_and_soon_less_often() {
+        let mut looking = Looking::default();
+        looking.refused(10);
+        looking.refused(30);
+        assert_eq!(looking.quiet_for(40, false), Some(Duration::from_nanos(30)));
+        assert_eq!(looking.quiet_for(30 + LOOK_FOR, false), None);
+        looking.refused(30 + LOOK_FOR);
+        assert_eq!(looking.quiet_for(35 + LOOK_FOR, false), Some(Duration::from_nanos(5)));
     }
 
     #[test]

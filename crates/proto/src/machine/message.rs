@@ -204,12 +204,9 @@ impl Machine {
 
     /// Handles a message that no card accepted: it is tried again.
     pub(super) fn message_refused(&mut self, key: PeerKey, index: usize, sequence: u64, reason: Refusal) {
-        let now = self.now;
         if let Some(peer) = self.peer(key) {
-            peer.links[index].has_refused(now);
             peer.outgoing.refuse(sequence);
         }
-        self.touch(key);
         if let Refusal::LinkDown(error) | Refusal::Never(error) = reason {
             self.fail_link(key, index, &error);
         }

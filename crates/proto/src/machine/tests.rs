@@ -70,6 +70,9 @@ pub(super) fn properties() -> Properties {
     }
 }
 
+/// The name of a rail that cannot wake a sleeping driver.
+const POLLED: &str = "test-tcp-polled";
+
 const PEER: PeerKey = PeerKey(0);
 const LINK: LinkKey = LinkKey(7);
 
@@ -83,7 +86,8 @@ fn machine() -> Machine {
 }
 
 fn machine_over(properties: Properties) -> Machine {
-    let rail = RailInfo { properties, must_be_polled: false };
+    let must_be_polled = properties.name == POLLED;
+    let rail = RailInfo { properties, must_be_polled };
     Machine::new(vec![rail], Hello::new(1), tuning(), [1; 32])
 }
 
@@ -320,6 +324,24 @@ fn a_refused_message_is_posted_in_the_next_round_and_not_before() {
         machine.handle_posted(slot, Ok(()));
     }
     assert_eq!(posted, [(0, b"one".to_vec()), (1, b"two".to_vec())]);
+}
+
+/// A provider that connects at the first request refuses it meanwhile, and goes on only while both sides
+/// poll. Nothing is in flight then, and the peer sleeps.
+#[test]
+fn both_sides_poll_while_a_rail_that_cannot_wake_them_has_no_room() {
+    let (mut machine, _) = ready_over(Properties { name: POLLED.to_owned(), ..properties() });
+    let has_told = |machine: &mut Machine| frames(machine).contains(&Frame::Look);
+    assert!(!has_told(&mut machine) && machine.quiet_for(0).is_none());
+    machine.send_message(OpId(1), PEER, b"one".to_vec(), 0);
+    for told in [true, false] {
+        machine.begin_round(4);
+        let slot = machine.poll_post().expect("a message is posted").slot;
+        machine.handle_posted(slot, Err(Refusal::Full));
+        assert!(machine.quiet_for(MS).is_some(), "this side polls");
+        assert_eq!(has_told(&mut machine), told, "and the peer does, which is told now and then");
+        machine.end_polls();
+    }
 }
 
 #[test]

@@ -254,9 +254,7 @@ impl Machine {
         let (now, index, id) = (self.now, posted.link(), posted.transfer());
         if let Some(peer) = self.peer(key) {
             peer.transfers.refused(posted);
-            peer.links[index].has_refused(now);
         }
-        self.touch(key);
         match reason {
             Refusal::Full => {}
             Refusal::LinkDown(error) => self.fail_link(key, index, &error),

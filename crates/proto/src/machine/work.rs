@@ -241,11 +241,26 @@ impl Machine {
     fn refused(&mut self, slot: SlotId, reason: Refusal) {
         let Some(it) = self.in_flight.take(slot) else { return };
         let (peer, link) = (it.peer, it.link());
+        self.note_refusal(peer, link);
         match it.what {
             Requested::Pages(posted) => self.page_refused(peer, posted, reason),
             Requested::Message(sequence) => self.message_refused(peer, link, sequence, reason),
             Requested::Atomic(new, _) => self.atomic_refused(new, link, reason),
             Requested::Answered => {}
+        }
+    }
+
+    /// Has a request that its link has refused tried again soon.
+    fn note_refusal(&mut self, key: PeerKey, index: usize) {
+        let now = self.now;
+        let Some(peer) = self.peer(key) else { return };
+        let link = &mut peer.links[index];
+        link.has_refused(now);
+        let rail = link.rail();
+        self.touch(key);
+        if self.rails[rail].must_be_polled() {
+            self.looking.refused(now);
+            self.tell_to_look(key, rail);
         }
     }
 
@@ -314,7 +329,8 @@ impl Machine {
         }
     }
 
-    /// Tells the peer to poll, because an operation is in flight on a rail that cannot wake it.
+    /// Tells the peer to poll, because an operation is in flight or has no room on a rail that cannot
+    /// wake it.
     pub(super) fn tell_to_look(&mut self, key: PeerKey, rail: usize) {
         if !self.rails[rail].must_be_polled() {
             return;
