@@ -123,8 +123,9 @@ impl Peer {
             () => None,
         };
         if let Some(error) = refused {
-            let (buffer, stats) = (B::from_buffer(buffer), TransferStats::default());
-            return Pending::finished(self.running(), Err(TransferError { error, buffer, stats }));
+            let mut failed = TransferError::without_buffer(error);
+            failed.buffer = B::from_buffer(buffer);
+            return Pending::finished(self.running(), Err(failed));
         }
         let range = Extent { offset: 0, len };
         let (priority, deadline) = self.terms_now();

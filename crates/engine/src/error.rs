@@ -482,7 +482,7 @@ pub struct TransferError<B = Buffer> {
     /// engine keeps the memory until the card is done with it, and frees it.
     pub buffer: Option<B>,
     /// The statistics up to the failure.
-    pub stats: TransferStats,
+    pub stats: Box<TransferStats>,
 }
 
 /// The error of a grant, with the memory.
@@ -538,7 +538,12 @@ impl<M> From<GrantError<M>> for Error {
 
 impl<B> TransferError<B> {
     pub(crate) fn without_buffer(error: Error) -> Self {
-        Self { error, buffer: None, stats: TransferStats::default() }
+        Self { error, buffer: None, stats: Box::default() }
+    }
+
+    /// The error of a transfer that has not begun.
+    pub(crate) fn refused(error: Error, buffer: B) -> Self {
+        Self { error, buffer: Some(buffer), stats: Box::default() }
     }
 }
 

@@ -19,9 +19,7 @@ use crate::pending::Pending;
 use crate::progress::oneshot;
 use crate::source::{Destination, Source};
 use crate::transfer::TransferInFlight;
-use crate::{
-    Buffer, Error, PageMap, Peer, RemoteCounter, RemoteSlice, Transfer, TransferError, TransferStats,
-};
+use crate::{Buffer, Error, PageMap, Peer, RemoteCounter, RemoteSlice, Transfer, TransferError};
 
 /// Regions to move in one transfer: [`Peer::write_list`], [`Peer::read_list`],
 /// [`Peer::prepare_write`], [`Peer::prepare_read`].
@@ -384,10 +382,8 @@ impl Peer {
         list: TransferList<B>,
         counter: Option<&RemoteCounter>,
     ) -> Transfer<Vec<B>> {
-        let refused = |error, memory| {
-            let error = TransferError { error, buffer: Some(memory), stats: TransferStats::default() };
-            Pending::finished(self.running(), Err(error))
-        };
+        let refused =
+            |error, memory| Pending::finished(self.running(), Err(TransferError::refused(error, memory)));
         if counter.is_some_and(|counter| counter.peer.0 != self.key()) {
             return refused(Error::not_granted("counter"), list.into_memory());
         }

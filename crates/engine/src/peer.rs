@@ -29,8 +29,7 @@ use crate::transfer::{TransferInFlight, given_back, held};
 use crate::watch::{PeerCell, Watcher};
 use crate::{
     Buffer, Counter, CounterToken, Error, Grant, GrantError, GrantToken, LostReason, PageMap,
-    PublicationToken, RailError, RemoteSlice, Rights, Slice, Transfer, TransferError, TransferStats,
-    Transferred,
+    PublicationToken, RailError, RemoteSlice, Rights, Slice, Transfer, TransferError, Transferred,
 };
 
 /// Another engine that this one is connected to. All clones refer to the same peer, also those with
@@ -423,8 +422,7 @@ impl Peer {
     }
 
     fn refused(&self, error: Error, buffer: Buffer) -> Transfer {
-        let refused = TransferError { error, buffer: Some(buffer), stats: TransferStats::default() };
-        Pending::finished(&self.0.progress, Err(refused))
+        Pending::finished(&self.0.progress, Err(TransferError::refused(error, buffer)))
     }
 
     /// Sends a message. Messages arrive in order, each once. The result is available when the

@@ -1,6 +1,7 @@
 //! Operations whose result is available later: a thread waits for it, or a task awaits it.
 
 use std::future::Future;
+use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -49,7 +50,7 @@ use crate::watch::{PeerCell, PeerWait};
 #[must_use = "the operation continues without it, but the result is only available here"]
 pub struct Pending<T, E = Error> {
     progress: Arc<Running>,
-    answer: Box<dyn Answer<Result<T, E>>>,
+    answer: Recycled<Result<T, E>>,
     /// Exists from the first wait, if the peer must be watched for the result.
     wait: Option<PeerWait>,
 }
@@ -86,6 +87,33 @@ pub(crate) trait Answer<R>: Send + Sync {
     /// Returns the peer that has to do something for the result, if the machine does not know that.
     fn awaited_peer(&self) -> Option<(PeerKey, &Arc<PeerCell>)> {
         None
+    }
+    /// Called instead of dropping it, so that its allocations can be used again.
+    fn recycle(self: Box<Self>) {}
+}
+
+/// An answer, and what becomes of it when it is dropped.
+struct Recycled<R>(Option<Box<dyn Answer<R>>>);
+
+impl<R> Drop for Recycled<R> {
+    fn drop(&mut self) {
+        if let Some(answer) = self.0.take() {
+            answer.recycle();
+        }
+    }
+}
+
+impl<R> Deref for Recycled<R> {
+    type Target = dyn Answer<R>;
+
+    fn deref(&self) -> &Self::Target {
+        self.0.as_deref().expect("it is taken only when it is dropped")
+    }
+}
+
+impl<R> DerefMut for Recycled<R> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        self.0.as_deref_mut().expect("it is taken only when it is dropped")
     }
 }
 
@@ -206,7 +234,11 @@ impl<R> Awaited for Wait<'_, R> {
 
 impl<T, E> Pending<T, E> {
     pub(crate) fn new(progress: &Arc<Running>, answer: impl Answer<Result<T, E>> + 'static) -> Self {
-        Self { progress: Arc::clone(progress), answer: Box::new(answer), wait: None }
+        Self::boxed(progress, Box::new(answer))
+    }
+
+    pub(crate) fn boxed(progress: &Arc<Running>, answer: Box<dyn Answer<Result<T, E>>>) -> Self {
+        Self { progress: Arc::clone(progress), answer: Recycled(Some(answer)), wait: None }
     }
 
     /// Returns an operation whose result is available.

@@ -17,13 +17,12 @@ use crate::driver::{Command, Driver};
 use crate::hung_call::Timeout;
 use crate::list::{Join, Planned, own_side};
 use crate::pending::{Answer, Making, Pending};
-use crate::progress::{Listener, oneshot};
+use crate::progress::Listener;
+use crate::start_pool::StartPool;
 use crate::starts::Starts;
-use crate::transfer::{TransferInFlight, error_of};
+use crate::transfer::error_of;
 use crate::watch::Watcher;
-use crate::{
-    Buffer, Error, Peer, RemoteCounter, Shared, Slice, Transfer, TransferError, TransferList, TransferStats,
-};
+use crate::{Buffer, Error, Peer, RemoteCounter, Shared, Slice, Transfer, TransferError, TransferList};
 
 /// A list of regions whose transfer repeats: [`Peer::prepare_write`], [`Peer::prepare_read`].
 ///
@@ -78,6 +77,7 @@ pub struct Prepared<M: Preparable> {
     held: Arc<HeldList>,
     views: Vec<M::View>,
     starts: Arc<Starts>,
+    pool: Arc<StartPool>,
 }
 
 /// Memory of this side that a transfer can be prepared with: [`Shared`] to write, [`Slice`] to read
@@ -175,17 +175,19 @@ impl Peer {
         counter: Option<&RemoteCounter>,
     ) -> Pending<Prepared<M>, TransferError<Vec<M>>> {
         if counter.is_some_and(|counter| counter.peer.0 != self.key()) {
-            let error = failed(Error::not_granted("counter"), list.into_memory());
+            let error = TransferError::refused(Error::not_granted("counter"), list.into_memory());
             return Pending::finished(self.running(), Err(error));
         }
         // Each region keeps its own memory, which the program can name by the region.
         let Planned { segments, regions, buffers, .. } = match list.plan(self, direction, Join::Nothing) {
             Ok(planned) => planned,
-            Err((error, memory)) => return Pending::finished(self.running(), Err(failed(error, memory))),
+            Err((error, memory)) => {
+                return Pending::finished(self.running(), Err(TransferError::refused(error, memory)));
+            }
         };
         let (views, buffers): (Vec<_>, Vec<_>) = buffers.into_iter().map(M::view).unzip();
         let Ok(held) = HeldList::new(buffers) else {
-            let error = failed(Error::limit("bytes or buffers in one list"), back(views));
+            let error = TransferError::refused(Error::limit("bytes or buffers in one list"), back(views));
             return Pending::finished(self.running(), Err(error));
         };
         let prepared = Prepared {
@@ -198,6 +200,7 @@ impl Peer {
             held: Arc::new(held),
             views,
             starts: Arc::default(),
+            pool: Arc::default(),
         };
         let (key, regions, counter) = (self.key(), prepared.regions.clone(), prepared.counter);
         let held = Arc::clone(&prepared.held);
@@ -213,7 +216,7 @@ impl Peer {
                 Ok(Ok(())) => Ok(prepared.take().expect("the result is taken once")),
                 Ok(Err(fault)) => {
                     let memory = prepared.take().map(Prepared::into_memory).unwrap_or_default();
-                    Err(failed(error_of(&cell, fault), memory))
+                    Err(TransferError::refused(error_of(&cell, fault), memory))
                 }
                 Err(error) => Err(TransferError::without_buffer(error)),
             }
@@ -229,10 +232,6 @@ impl Peer {
 fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
-}
-
-fn failed<B>(error: Error, memory: B) -> TransferError<B> {
-    TransferError { error, buffer: Some(memory), stats: TransferStats::default() }
 }
 
 /// Returns memory that no transfer has.
@@ -298,8 +297,9 @@ impl<M: Preparable> Prepared<M> {
         Ok(Subset { of: self.id, segments })
     }
 
-    /// Starts the transfer of a subset. Nothing is planned, and nothing is allocated for each segment.
-    /// A subset of another prepared transfer is refused.
+    /// Starts the transfer of a subset, which is not planned again. The memory for the start itself is that
+    /// of an earlier one, if one has ended, so that nothing is allocated. A subset of another prepared
+    /// transfer is refused.
     ///
     /// Starts that overlap at the destination and run at the same time leave the bytes of either.
     pub fn start(&self, subset: &Subset) -> Transfer<()> {
@@ -312,14 +312,11 @@ impl<M: Preparable> Prepared<M> {
         let (regions, counter) = (self.regions.clone(), self.counter);
         let (priority, deadline) = self.peer.terms_now();
         let new = NewTransfer { op, peer, direction, plan, regions, counter, priority, deadline };
-        let (sender, receiver) = oneshot::channel();
+        let (start, sender) = self.pool.start(peer, self.peer.cell(), op);
         self.starts.begin();
         let command = Command::Start(new, Arc::clone(&self.held), sender, Arc::clone(&self.starts));
         self.peer.running().submit(command);
-        // The memory stays here, and the engine has released it.
-        let restore = |_: Option<Held>| Some(());
-        let start = TransferInFlight::new(receiver, peer, self.peer.cell(), op, restore);
-        Pending::new(self.peer.running(), start)
+        Pending::boxed(self.peer.running(), start)
     }
 
     /// Returns the memory, in the order of the regions, when all starts have ended. [Abort](Pending::abort)

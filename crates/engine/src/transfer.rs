@@ -60,6 +60,13 @@ impl<F> TransferInFlight<F> {
     ) -> Self {
         Self { receiver, peer, cell: Arc::clone(cell), op, restore }
     }
+
+    /// Waits for another operation from now on, in the place of one that has ended. Returns its sender.
+    pub(crate) fn renew(&mut self, op: OpId) -> Option<oneshot::Sender<TransferAnswer>> {
+        let sender = self.receiver.renew()?;
+        self.op = op;
+        Some(sender)
+    }
 }
 
 impl<B, F> Answer<Result<Transferred<B>, TransferError<B>>> for TransferInFlight<F>
@@ -105,7 +112,10 @@ impl<F> TransferInFlight<F> {
             (Ok(()), Some(buffer)) => Ok(Transferred { buffer, stats }),
             // A transfer that is done has nothing in flight.
             (Ok(()), None) => Err(TransferError::without_buffer(Error::ended())),
-            (Err(fault), buffer) => Err(TransferError { error: error_of(&self.cell, fault), buffer, stats }),
+            (Err(fault), buffer) => {
+                let error = error_of(&self.cell, fault);
+                Err(TransferError { error, buffer, stats: Box::new(stats) })
+            }
         }
     }
 }

@@ -1,8 +1,12 @@
 //! Statistics of a transfer.
 
 use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
+
+use smallvec::SmallVec;
 
 /// Statistics of a transfer: pages, links, operations, bytes, time.
 ///
@@ -18,7 +22,7 @@ pub struct TransferStats {
     /// Pages of the transfer.
     pub pages: u64,
     /// The share of each link.
-    pub links: Vec<LinkStats>,
+    pub links: LinkShares,
     /// Operations that a full queue refused, and that were posted again.
     pub refusals: u64,
     /// Bytes that are known to have arrived: all of them if the transfer is done. Otherwise more may have
@@ -26,6 +30,39 @@ pub struct TransferStats {
     pub delivered: u64,
     started_ns: u64,
     finished_ns: u64,
+}
+
+/// The shares of the links in a transfer: a slice. Those of two links need no memory of their own.
+///
+/// ```
+/// use farreach_proto::stats::LinkShares;
+///
+/// assert!(LinkShares::default().is_empty());
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LinkShares(SmallVec<[LinkStats; 2]>);
+
+impl Deref for LinkShares {
+    type Target = [LinkStats];
+
+    fn deref(&self) -> &[LinkStats] {
+        &self.0
+    }
+}
+
+impl DerefMut for LinkShares {
+    fn deref_mut(&mut self) -> &mut [LinkStats] {
+        &mut self.0
+    }
+}
+
+impl<'a> IntoIterator for &'a LinkShares {
+    type Item = &'a LinkStats;
+    type IntoIter = slice::Iter<'a, LinkStats>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
 }
 
 /// The share of one link in a transfer.
@@ -56,7 +93,7 @@ impl TransferStats {
         // Each field is given: the default of `rail` is one for the whole process, and threads on
         // different engines would wait for each other's cache line.
         let share = |rail| LinkStats { rail, link: 0, operations: 0, bytes: 0, immediates: 0 };
-        let links = rails.into_iter().map(share).collect();
+        let links = LinkShares(rails.into_iter().map(share).collect());
         Self { pages, links, started_ns, ..Self::default() }
     }
 

@@ -2,8 +2,9 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The system's allocator, counting the allocations of each thread. A test makes it its
+/// The system's allocator, counting the allocations of each thread and of all. A test makes it its
 /// `#[global_allocator]`. Memory of C libraries is not counted.
 #[derive(Debug)]
 pub struct CountingAllocator;
@@ -13,16 +14,23 @@ thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
 }
 
+static OF_ALL: AtomicU64 = AtomicU64::new(0);
+
+fn count() {
+    COUNT.set(COUNT.get() + 1);
+    OF_ALL.fetch_add(1, Ordering::Relaxed);
+}
+
 // SAFETY: everything is passed to the system's allocator, which keeps the contract.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.set(COUNT.get() + 1);
+        count();
         // SAFETY: the contract is that of the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        COUNT.set(COUNT.get() + 1);
+        count();
         // SAFETY: the contract is that of the caller.
         unsafe { System.realloc(block, layout, size) }
     }
@@ -39,12 +47,24 @@ unsafe impl GlobalAlloc for CountingAllocator {
 ///
 /// Panics if the program has another allocator, which counts nothing.
 pub fn allocations(work: impl FnOnce()) -> u64 {
-    assert_eq!(counted(|| drop(std::hint::black_box(Box::new(7)))), 1, "they are not counted here");
-    counted(work)
+    counted(|| COUNT.get(), work)
 }
 
-fn counted(work: impl FnOnce()) -> u64 {
-    let before = COUNT.get();
+/// Returns how often the threads of this process allocate while `work` runs. A test calls it in
+/// [a process of its own](crate::in_own_process).
+///
+/// # Panics
+///
+/// Panics if the program has another allocator, which counts nothing.
+pub fn allocations_of_all(work: impl FnOnce()) -> u64 {
+    counted(|| OF_ALL.load(Ordering::Relaxed), work)
+}
+
+fn counted(count: impl Fn() -> u64, work: impl FnOnce()) -> u64 {
+    let before = count();
+    drop(std::hint::black_box(Box::new(7)));
+    assert!(count() > before, "allocations are not counted here");
+    let before = count();
     work();
-    COUNT.get() - before
+    count() - before
 }

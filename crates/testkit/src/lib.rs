@@ -9,7 +9,7 @@
 //! - [`Buffer`]: memory that a device writes; [`pattern`]: bytes to move.
 //! - [`example`]: a program to run as a user runs it; [`listen`]: its output.
 //! - [`drop_in_orders`]: handles that may be dropped in any order; [`allocations`]: the number of
-//!   allocations.
+//!   allocations of a thread; [`allocations_of_all`]: that of all threads.
 //! - [`shared_object`]: a library built for a test; [`rdma_core_release`]: the release of an
 //!   installed one.
 //! - `Authority`: certificates for both sides of a connection, good and bad (feature
@@ -36,7 +36,7 @@ mod program;
 mod table;
 mod wait;
 
-pub use allocations::{CountingAllocator, allocations};
+pub use allocations::{CountingAllocator, allocations, allocations_of_all};
 pub use buffer::{Buffer, pattern};
 #[cfg(feature = "certificates")]
 pub use certificates::{Authority, Certificate};

@@ -176,7 +176,8 @@ const BOTH_AND_ENGINE: &[&str] = &[
 /// first.
 const PROTO_MODULES: &[&str] =
     &["cmp", "collections", "error", "fmt", "hash", "iter", "mem", "num", "ops", "slice", "time"];
-const PROTO_DEPENDENCIES: &[&str] = &["bitflags", "chacha20", "postcard", "proptest", "serde", "thiserror"];
+const PROTO_DEPENDENCIES: &[&str] =
+    &["bitflags", "chacha20", "postcard", "proptest", "serde", "smallvec", "thiserror"];
 
 pub(super) fn proto_pure(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();

@@ -33,8 +33,7 @@ enum State<T> {
 
 /// Creates a channel.
 pub(crate) fn channel<T>() -> (Sender<T>, Receiver<T>) {
-    let cell = Cell { is_ready: AtomicBool::new(false), state: Mutex::new(State::Open(None)) };
-    let cell = Arc::new(cell);
+    let cell = Arc::new(Cell::new());
     (Sender(Arc::clone(&cell)), Receiver(cell))
 }
 
@@ -77,6 +76,10 @@ impl<T> Drop for Sender<T> {
 }
 
 impl<T> Cell<T> {
+    fn new() -> Self {
+        Self { is_ready: AtomicBool::new(false), state: Mutex::new(State::Open(None)) }
+    }
+
     fn end(&self, end: State<T>, wakers: &mut Vec<Waker>) {
         let mut state = lock(&self.state);
         let before = std::mem::replace(&mut *state, end);
@@ -93,6 +96,12 @@ impl<T> Cell<T> {
 pub(crate) struct Closed;
 
 impl<T> Receiver<T> {
+    /// Creates a channel in the memory of this one. `None` if the sender of this one is still there.
+    pub(crate) fn renew(&mut self) -> Option<Sender<T>> {
+        *Arc::get_mut(&mut self.0)? = Cell::new();
+        Some(Sender(Arc::clone(&self.0)))
+    }
+
     /// Takes the value, if there is one.
     ///
     /// # Panics

@@ -1,13 +1,13 @@
-//! Posting to a rail over libfabric and polling it allocate nothing.
+//! What allocates nothing: posts to a rail over libfabric and its polls; starts of a prepared transfer.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use farreach::{Buffer, Shared};
+use farreach::{Buffer, Engine, PageMap, Rights, Settings, Shared, TransferList};
 use farreach_memory::Buffers;
 use farreach_rail::{Event, Extent, Rail, RemoteSegment, RemoteSegments, WorkRequest};
 use farreach_sim::request::{Refused, Request, post};
-use farreach_testkit::{CountingAllocator, allocations};
+use farreach_testkit::{CountingAllocator, allocations, allocations_of_all, in_own_process};
 
 use crate::pair::{A, B, Granted, Pair, Place};
 
@@ -109,4 +109,50 @@ fn a_thousand_requests_allocate_nothing() {
         has_descriptor: [true, true],
     };
     assert_eq!(allocations_of_writes(&tcp), 0);
+}
+
+/// Starts a prepared write of so many pages again and again over the rail `shm`, eight at a time.
+fn allocations_of_starts(segments: u64) -> u64 {
+    const SOON: Duration = Duration::from_secs(20);
+    // A heartbeat or a note of a socket would be counted.
+    let settings = || Settings::new().rails(["shm"]).heartbeat(Duration::MAX);
+    let [a, b] = [(); 2].map(|()| Engine::with(settings()).unwrap());
+    let mut connecting = a.connect(b.listen("127.0.0.1:0").unwrap()).unwrap();
+    let mut accepting = b.accept();
+    let (a_to_b, b_to_a) = (connecting.wait(SOON).unwrap(), accepting.wait(SOON).unwrap());
+    let len = (2 * segments * PAGE) as usize;
+    let grant = b_to_a.grant(b.allocate(len).wait(SOON).unwrap(), Rights::WRITE).wait(SOON).unwrap();
+    let remote = a_to_b.remote(grant.token()).wait(SOON).unwrap();
+    let mut list = TransferList::new();
+    let source = a.allocate(len).wait(SOON).unwrap().share();
+    // Every second page, so that none are joined.
+    let pages = || (0..segments as u32).map(|page| 2 * page);
+    list.push_pages(source, &PageMap::of(PAGE).from(pages()).to(pages()), &remote);
+    let prepared = a_to_b.prepare_write(list, None).wait(SOON).unwrap();
+    let all = prepared.all().unwrap();
+    let mut running = Vec::with_capacity(8);
+    let mut run = |rounds: usize| {
+        for _ in 0..rounds {
+            running.extend((0..8).map(|_| prepared.start(&all)));
+            for mut start in running.drain(..) {
+                start.wait(SOON).unwrap();
+            }
+        }
+    };
+    // The first starts fill the pools.
+    run(COUNT / 8);
+    let counted = allocations_of_all(|| run(COUNT / 8));
+    drop(running);
+    prepared.finish().wait(SOON).unwrap();
+    counted
+}
+
+#[test]
+#[ignore = "needs a process of its own: cargo xtask test runs it"]
+fn a_thousand_starts_of_a_prepared_transfer_allocate_nothing() {
+    in_own_process(&[], || {
+        for segments in [1, 64, 4_096] {
+            assert_eq!(allocations_of_starts(segments), 0, "{segments} segments");
+        }
+    });
 }

@@ -70,7 +70,7 @@ pub(crate) fn a_deadline_ends_a_transfer_and_gives_its_memory_back(provider: &Ra
                 Ok(it) => {
                     done += 1;
                     assert_eq!(it.stats.delivered, LEN as u64);
-                    (it.buffer, it.stats)
+                    (it.buffer, Box::new(it.stats))
                 }
                 Err(TransferError { error, buffer, stats, .. }) => {
                     late += 1;

@@ -91,7 +91,7 @@ fn make(
 fn finish(task: &Task, under_way: &mut VecDeque<Transfer>, shares: &mut Vec<Share>) -> Result<()> {
     let Some(mut transfer) = under_way.pop_front() else { return Ok(()) };
     let done = transfer.wait(patience(task.batch_bytes()))?;
-    for rail in done.stats.links {
+    for rail in &done.stats.links {
         let place = shares.iter().position(|share| share.rail == *rail.rail).unwrap_or_else(|| {
             shares.push(Share { rail: rail.rail.to_string(), ..Share::default() });
             shares.len() - 1

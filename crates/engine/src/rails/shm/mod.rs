@@ -19,6 +19,7 @@ mod key;
 mod proofs;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -229,10 +230,10 @@ impl ShmRail {
 
     /// Looks at the epoll, and begins to poll what has something to report.
     fn look(&mut self) {
-        let mut ready: Vec<epoll::Event> = Vec::with_capacity(READY_MAX);
+        let mut events = [MaybeUninit::uninit(); READY_MAX];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         // An error means that nothing is known; the next look tells.
-        let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut ready), Some(&now));
+        let Ok((ready, _)) = epoll::wait(&self.epoll, &mut events, Some(&now)) else { return };
         let mut must_meet = false;
         for event in ready {
             match event.data.u64() {

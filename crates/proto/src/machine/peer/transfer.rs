@@ -109,7 +109,7 @@ impl Transfer {
 
     /// Sets the numbers of links in the statistics, by link.
     pub(crate) fn number_shares(&mut self, numbers: impl Iterator<Item = u64>) {
-        for (number, share) in numbers.zip(&mut self.stats.links) {
+        for (number, share) in numbers.zip(self.stats.links.iter_mut()) {
             share.link = number;
         }
     }
