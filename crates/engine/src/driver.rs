@@ -655,6 +655,10 @@ impl Drive for Driver {
         happened
     }
 
+    fn is_busy(&self) -> bool {
+        self.machine.has_in_flight()
+    }
+
     fn sleep(&mut self, until: Instant) {
         self.watch_again();
         self.carrier.flush();

@@ -102,14 +102,21 @@ impl RoundRobin {
     }
 
     /// Adds a sender at the end of the round, unless it is in the round already.
+    #[inline]
     pub fn wake(&mut self, who: u32) {
+        // Most senders that are woken are in the round.
+        if !self.waiting.get(who as usize).is_some_and(|is_waiting| *is_waiting) {
+            self.add(who);
+        }
+    }
+
+    fn add(&mut self, who: u32) {
         let place = who as usize;
         if place >= self.waiting.len() {
             self.waiting.resize(place + 1, false);
         }
-        if !std::mem::replace(&mut self.waiting[place], true) {
-            self.round.push_back(Turn { who, allowance: self.quantum });
-        }
+        self.waiting[place] = true;
+        self.round.push_back(Turn { who, allowance: self.quantum });
     }
 
     /// Returns the sender that has its turn.

@@ -221,8 +221,11 @@ impl Outbox {
         for _ in SCOPES {
             let scope = SCOPES[self.next_scope];
             self.next_scope = (self.next_scope + 1) % SCOPES.len();
+            if self.postable[priority as usize][scope as usize].is_empty() {
+                continue;
+            }
             let share = Share::of(priority, scope, is_urgent_lately);
-            if let Some(post) = self.next_over(scope, priority, &share) {
+            if let Some(post) = self.next_over(scope, priority, share) {
                 return Some(post);
             }
         }
@@ -265,10 +268,15 @@ impl Outbox {
     fn next_of(&mut self, id: TransferId, priority: Priority, share: &Share) -> Option<Posted> {
         // The order matters: lost pages first, because transfers wait for their reconciliation, and
         // the notification last, because it reports pages of the steps before it.
-        self.next_resend(id, priority, share)
-            .or_else(|| self.next_refused(id, priority, share))
-            .or_else(|| self.next_planned(id, priority, share))
-            .or_else(|| self.next_notification(id))
+        let transfer = self.transfers.get(id.0)?;
+        if !transfer.is_only_planned() {
+            let again =
+                self.next_resend(id, priority, share).or_else(|| self.next_refused(id, priority, share));
+            if again.is_some() {
+                return again;
+            }
+        }
+        self.next_planned(id, priority, share).or_else(|| self.next_notification(id))
     }
 
     /// Returns an operation that was in flight on a lost link.
@@ -452,10 +460,12 @@ impl Outbox {
     /// Takes back an operation whose bytes have arrived and whose buffers are free. (A failed
     /// operation is not complete: its link must be stopped, and then [lost](Self::lose).)
     pub fn complete(&mut self, posted: Posted) -> Vec<Frame> {
-        self.take(&posted);
+        let of = self.take(&posted);
         let Posted { transfer, owed, operation, .. } = posted;
-        if let Some(of) = self.transfers.get_mut(transfer.0) {
+        let mut may_be_done = false;
+        if let Some(of) = of {
             of.delivered += operation.bytes;
+            may_be_done = of.in_flight == 0;
         }
         // A notification has nothing to reuse.
         if operation.bytes > 0 && self.spare.len() < self.spare_max {
@@ -469,18 +479,21 @@ impl Outbox {
             // It may have been the last resent operation of that loss.
             frames.extend(self.reconcile(key));
         }
-        self.check_done(transfer);
+        if may_be_done {
+            self.check_done(transfer);
+        }
         frames
     }
 
-    /// Ends the accounting of an operation in flight.
-    fn take(&mut self, posted: &Posted) {
+    /// Ends the accounting of an operation in flight. Returns its transfer.
+    #[inline]
+    fn take(&mut self, posted: &Posted) -> Option<&mut Transfer> {
         self.windows[posted.link].give(1);
         self.links.finish(posted.link, posted.operation.bytes);
-        if let Some(transfer) = self.transfers.get_mut(posted.transfer.0) {
-            transfer.in_flight -= 1;
-            self.pending[posted.link][transfer.priority as usize] -= posted.operation.bytes;
-        }
+        let transfer = self.transfers.get_mut(posted.transfer.0)?;
+        transfer.in_flight -= 1;
+        self.pending[posted.link][transfer.priority as usize] -= posted.operation.bytes;
+        Some(transfer)
     }
 
     /// Stops posting to a link that is not connected yet or about to be lost. Its operations in
@@ -684,8 +697,15 @@ impl Outbox {
 
     /// Returns a transfer that has finished since the last call: everything is delivered, and all
     /// lost pages are reconciled.
+    #[inline]
     pub fn finished(&mut self) -> Option<Finished> {
         self.finished.pop_front()
+    }
+
+    /// Returns `true` if [`finished`](Self::finished) returns a transfer.
+    #[inline]
+    pub fn has_finished(&self) -> bool {
+        !self.finished.is_empty()
     }
 
     fn check_done(&mut self, id: TransferId) {
@@ -821,6 +841,12 @@ impl Transfer {
         let is_free = self.in_flight == 0 && self.refused.is_empty() && self.resends.is_empty();
         let tells = self.counter.is_some() && self.plan.left_in_page() <= limits.bytes;
         !limits.is_ordered && tells && !is_free
+    }
+
+    /// Returns `true` if nothing is to be posted again.
+    #[inline]
+    fn is_only_planned(&self) -> bool {
+        self.resends.is_empty() && self.refused.is_empty()
     }
 
     /// Returns `true` if something of it is not posted.

@@ -49,38 +49,38 @@ pub(crate) struct Share {
 
 /// Alone: more than any network holds (400 Gb/s for 0.6 ms), so nothing is lost. It is also what the
 /// default depth has in flight of joined pages, which have 256 KiB each.
-const NORMAL: Share =
+static NORMAL: Share =
     Share { bytes: 32 << 20, operation: 4 << 20, leaves_room: false, is_joint: false, is_for_all: false };
 
 /// While nothing is urgent: what 100 Gb/s hold for 160 µs.
-const BULK: Share =
+static BULK: Share =
     Share { bytes: 2 << 20, operation: 256 << 10, leaves_room: true, is_joint: false, is_for_all: false };
 
 /// While something is urgent: what a connection over tcp within a host moves in 50 µs, or 100 Gb/s in 5 µs.
 /// 256 KiB would move no faster within a host, and urgent reads of 4 KiB took six times as long as alone
 /// there, instead of three times.
-const BESIDE_URGENT: Share =
+static BESIDE_URGENT: Share =
     Share { bytes: 64 << 10, operation: 32 << 10, leaves_room: true, is_joint: true, is_for_all: false };
 
 /// The same within the host, where operations are copies of this process: it does nothing else during one,
-/// some 10 µs. A copy needs no other one in flight to be as fast as it can.
-const BESIDE_URGENT_HERE: Share =
-    Share { bytes: 64 << 10, operation: 64 << 10, leaves_room: true, is_joint: true, is_for_all: true };
+/// some 4 µs. A copy needs no other one in flight to be as fast as it can.
+static BESIDE_URGENT_HERE: Share =
+    Share { bytes: 16 << 10, operation: 16 << 10, leaves_room: true, is_joint: true, is_for_all: true };
 
-const UNLIMITED: Share =
+static UNLIMITED: Share =
     Share { bytes: u64::MAX, operation: u64::MAX, leaves_room: false, is_joint: false, is_for_all: false };
 
 impl Share {
     /// Returns the share of a priority over links of this scope. `is_urgent_lately`: there are or were urgent
     /// transfers.
     #[inline]
-    pub(crate) fn of(priority: Priority, scope: Scope, is_urgent_lately: bool) -> Self {
+    pub(crate) fn of(priority: Priority, scope: Scope, is_urgent_lately: bool) -> &'static Self {
         match (priority, is_urgent_lately) {
-            (Priority::Urgent, _) => UNLIMITED,
-            (_, true) if scope == Scope::Host => BESIDE_URGENT_HERE,
-            (_, true) => BESIDE_URGENT,
-            (Priority::Normal, false) => NORMAL,
-            (Priority::Bulk, false) => BULK,
+            (Priority::Urgent, _) => &UNLIMITED,
+            (_, true) if scope == Scope::Host => &BESIDE_URGENT_HERE,
+            (_, true) => &BESIDE_URGENT,
+            (Priority::Normal, false) => &NORMAL,
+            (Priority::Bulk, false) => &BULK,
         }
     }
 
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn operations_are_short_where_nothing_can_overtake_them() {
         let limits = |is_ordered| Limits { bytes: 1 << 30, pieces: 1, targets: 1, pages: 1, is_ordered };
-        for (scope, there) in [(Scope::Network, 1 << 30), (Scope::Host, 64 << 10)] {
+        for (scope, there) in [(Scope::Network, 1 << 30), (Scope::Host, 16 << 10)] {
             let (mut ordered, mut unordered) = (limits(true), limits(false));
             let share = Share::of(Priority::Bulk, scope, true);
             share.limit(&mut ordered);

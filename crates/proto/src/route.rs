@@ -1,5 +1,7 @@
 //! Chooses links for operations: each gets its share, a lost one gets nothing.
 
+use std::cmp::Ordering;
+
 /// The links of one peer, with the bytes that each has in flight.
 ///
 /// The next operation goes to the link that would finish it first if every link moved bytes at the
@@ -28,6 +30,19 @@ struct Link {
     is_alive: bool,
 }
 
+impl Link {
+    /// Compares the times at which the links would finish an operation.
+    fn order(&self, other: &Self, bytes: u64) -> Ordering {
+        // Compares (pending + bytes) / weight without dividing. A weight of 0 is slower than all
+        // others.
+        let time = |link: &Self, other: &Self| u128::from(link.pending + bytes) * u128::from(other.weight);
+        (self.weight == 0)
+            .cmp(&(other.weight == 0))
+            .then(time(self, other).cmp(&time(other, self)))
+            .then(self.share.cmp(&other.share))
+    }
+}
+
 impl Links {
     /// Creates one link for each weight. A link of weight 0 is used only if no other is alive.
     pub fn new(weights: &[u32]) -> Self {
@@ -53,20 +68,18 @@ impl Links {
 
     /// As [`assign`](Self::assign), but charges nothing. For a caller that does not know the exact
     /// number of bytes yet.
+    #[inline]
     pub fn pick(&self, bytes: u64, has_room: impl Fn(usize) -> bool) -> Option<usize> {
-        let usable = self.links.iter().enumerate().filter(|(index, link)| link.is_alive && has_room(*index));
-        usable
-            .min_by(|(_, a), (_, b)| {
-                // Compares (pending + bytes) / weight without dividing. A weight of 0 is slower
-                // than all others.
-                let time =
-                    |link: &Link, other: &Link| u128::from(link.pending + bytes) * u128::from(other.weight);
-                (a.weight == 0)
-                    .cmp(&(b.weight == 0))
-                    .then(time(a, b).cmp(&time(b, a)))
-                    .then(a.share.cmp(&b.share))
-            })
-            .map(|(index, _)| index)
+        let mut best: Option<(usize, &Link)> = None;
+        for (index, link) in self.links.iter().enumerate() {
+            if link.is_alive
+                && has_room(index)
+                && best.is_none_or(|(_, best)| link.order(best, bytes).is_lt())
+            {
+                best = Some((index, link));
+            }
+        }
+        best.map(|(index, _)| index)
     }
 
     /// Ends an operation of so many bytes on a link, because it is finished or withdrawn.

@@ -289,6 +289,7 @@ impl Carrier {
         }
     }
 
+    #[cold]
     fn control(&mut self, machine: &mut Machine, control: Control) {
         let Self { rails, calls, .. } = self;
         match control {

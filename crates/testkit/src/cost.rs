@@ -43,6 +43,15 @@ impl Counted {
         }
     }
 
+    /// As [`instructions`](Self::instructions), without those of the functions whose names contain this,
+    /// and of their callees. These functions must not call themselves.
+    pub fn instructions_outside(&self, function: &str, more: &[&str]) -> Count {
+        let (text, stdout) = self.profile(more);
+        let inside = instructions_of_calls(&text, |name| name.contains(function));
+        assert!(inside > 0, "{function} was not called, or has another name");
+        Count { total: instructions_of(&text, |_| true) - inside, stdout }
+    }
+
     /// Returns the counts in the format of callgrind, and the output of the program.
     fn profile(&self, more: &[&str]) -> (String, String) {
         let file = file("callgrind");
@@ -76,28 +85,48 @@ impl Counted {
 
 /// Returns the instructions of the functions whose names pass, from counts in the format of callgrind.
 fn instructions_of(profile: &str, passes: impl Fn(&str) -> bool) -> u64 {
+    // What another function costs that this one calls is counted there.
+    costs(profile)
+        .iter()
+        .filter(|cost| cost.callee.is_none() && passes(cost.function))
+        .map(|cost| cost.count)
+        .sum()
+}
+
+/// Returns the instructions of the calls of functions whose names pass, with those of their callees.
+fn instructions_of_calls(profile: &str, passes: impl Fn(&str) -> bool) -> u64 {
+    costs(profile).iter().filter(|cost| cost.callee.is_some_and(&passes)).map(|cost| cost.count).sum()
+}
+
+/// Instructions of a function, or of its calls of another one.
+struct Cost<'a> {
+    function: &'a str,
+    callee: Option<&'a str>,
+    count: u64,
+}
+
+fn costs(profile: &str) -> Vec<Cost<'_>> {
     // A name is written once, with a number that stands for it afterwards.
-    let (mut names, mut is_counted, mut is_of_call, mut sum) = (HashMap::new(), false, false, 0);
+    let (mut names, mut function, mut called, mut is_of_call) = (HashMap::new(), "", "", false);
+    let mut costs = Vec::new();
     for line in profile.lines() {
-        if let Some((key, name)) = line.split_once("fn=(").and_then(|(_, rest)| rest.split_once(')')) {
+        if let Some((kind, rest)) = line.split_once("fn=(")
+            && let Some((key, name)) = rest.split_once(')')
+        {
             if !name.is_empty() {
-                names.insert(key, passes(name));
+                names.insert(key, name.trim_start());
             }
-            // What another function costs that this one calls is counted there.
-            if line.starts_with("fn=") {
-                is_counted = names.get(key).copied().unwrap_or(false);
-            }
+            let name = names.get(key).copied().unwrap_or_default();
+            *(if kind.is_empty() { &mut function } else { &mut called }) = name;
         } else if line.starts_with("calls=") {
             is_of_call = true;
         } else if line.starts_with(|first: char| first.is_ascii_digit() || "+-*".contains(first)) {
-            let cost = line.split_whitespace().nth(1).and_then(|cost| cost.parse::<u64>().ok());
-            if is_counted && !std::mem::take(&mut is_of_call) {
-                sum += cost.unwrap_or(0);
-            }
-            is_of_call = false;
+            let count = line.split_whitespace().nth(1).and_then(|count| count.parse().ok()).unwrap_or(0);
+            let callee = std::mem::take(&mut is_of_call).then_some(called);
+            costs.push(Cost { function, callee, count });
         }
     }
-    sum
+    costs
 }
 
 /// The result of a run.
@@ -149,5 +178,7 @@ mod tests {
         let profile = "fn=(1) main\n3 10\n+1 5\ncfn=(2) memcpy\ncalls=2 9\n* 700\n-2 1\n\nfn=(2)\n9 700\n\nfn=(1)\n4 1\n";
         assert_eq!(instructions_of(profile, |_| true), 717);
         assert_eq!(instructions_of(profile, |name| !name.contains("memcpy")), 17);
+        assert_eq!(instructions_of_calls(profile, |name| name == "memcpy"), 700);
+        assert_eq!(instructions_of_calls(profile, |name| name == "main"), 0);
     }
 }

@@ -6,6 +6,10 @@ use std::time::{Duration, Instant};
 /// disturb them, and short enough for a peer that waits for an answer.
 pub(super) const WORKER_RETRY: Duration = Duration::from_millis(2);
 
+/// The same if something is in flight while no thread leads. Callers that come now and then lead for a
+/// step each, and transfers that nobody waits for would else make one step for each of these.
+pub(super) const WORKER_RETRY_BUSY: Duration = Duration::from_micros(50);
+
 /// Time without an event after which an adaptive leader sleeps. A wakeup costs 5 µs to 50 µs.
 /// Spinning for about as long costs at most twice as much as the best choice.
 const SPIN: Duration = Duration::from_micros(30);

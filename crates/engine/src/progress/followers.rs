@@ -6,8 +6,10 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Drive;
+use super::backoff::{WORKER_RETRY, WORKER_RETRY_BUSY};
 use super::leader::Leader;
 use super::sync::Parker;
 
@@ -103,8 +105,8 @@ pub(super) enum Handover<M: Drive> {
 /// The next action of the worker.
 pub(super) enum WorkerAction<M: Drive> {
     Lead(Box<Leader<M>>),
-    /// Ask again later, because waiters lead in turn.
-    Retry,
+    /// Ask again after this time, because waiters lead in turn.
+    Retry(Duration),
     /// Sleep. The leader wakes the worker when it steps down.
     Rest,
     End,
@@ -248,7 +250,11 @@ impl<M: Drive> Followers<M> {
             return WorkerAction::Lead(leader);
         }
         self.worker.is_resting = is_quiet && self.kind == LeaderKind::Waiter;
-        if self.worker.is_resting { WorkerAction::Rest } else { WorkerAction::Retry }
+        if self.worker.is_resting {
+            return WorkerAction::Rest;
+        }
+        let is_busy = self.leader.as_ref().is_some_and(|leader| leader.machine.is_busy());
+        WorkerAction::Retry(if is_busy { WORKER_RETRY_BUSY } else { WORKER_RETRY })
     }
 
     /// Calls the worker for a future. Returns its parker if the caller has to wake it now;

@@ -70,6 +70,9 @@ pub(crate) trait Drive: Send {
     /// Makes one bounded step that never waits. Returns whether anything happened.
     fn step(&mut self) -> bool;
 
+    /// Returns whether something is in flight, which goes on only with more steps.
+    fn is_busy(&self) -> bool;
+
     /// Sleeps until an event may have happened, a wakeup has arrived since the last sleep, or
     /// `until`.
     fn sleep(&mut self, until: Instant);
@@ -224,7 +227,7 @@ impl<M: Drive> LeaderFollowers<M> {
         let mut parking = None;
         let mut place = None;
         while !awaited.is_ready() {
-            let parker = || Arc::clone(parking.get_or_insert_with(|| Arc::new(Parker::default())));
+            let parker = || Arc::clone(parking.get_or_insert_with(sync::parker));
             let mut followers = self.followers();
             match followers.lead_or_park(&mut place, parker, looks.next().is_some()) {
                 WaitAction::Lead(leader) => {
@@ -288,7 +291,7 @@ impl<M: Drive> LeaderFollowers<M> {
             let action = self.followers().worker_action();
             match action {
                 WorkerAction::Lead(leader) => self.lead_as_worker(leader),
-                WorkerAction::Retry => drop(parker.park(Some(Instant::now() + backoff::WORKER_RETRY))),
+                WorkerAction::Retry(after) => drop(parker.park(Some(Instant::now() + after))),
                 WorkerAction::Rest => drop(parker.park(None)),
                 WorkerAction::End => return,
             }

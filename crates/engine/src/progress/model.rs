@@ -107,6 +107,10 @@ impl Drive for Machine {
         true
     }
 
+    fn is_busy(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
     fn sleep(&mut self, _until: Instant) {
         self.touch();
         if !self.outside.wakeup.fall_asleep() {

@@ -53,11 +53,14 @@ impl std::task::Wake for Parker {
 #[cfg(not(all(loom, test)))]
 mod real {
     use std::cell::Cell;
+    use std::sync::Arc;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
     pub(crate) use std::thread;
     use std::time::Instant;
 
     pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
+
+    use super::Parker;
 
     /// How often a waiter that finds a leader for one step asks again before it parks.
     pub(crate) const LOOKS_BEFORE_PARKING: u32 = 32;
@@ -73,6 +76,14 @@ mod real {
 
     thread_local! {
         static LEADS: Cell<bool> = const { Cell::new(false) };
+        static PARKER: Arc<Parker> = Arc::default();
+    }
+
+    /// Returns the parker of this thread. One who has waited before may unpark it late, which ends a
+    /// later sleep early.
+    pub(crate) fn parker() -> Arc<Parker> {
+        // It is gone while the other thread-local values of a thread that ends are dropped.
+        PARKER.try_with(Arc::clone).unwrap_or_default()
     }
 
     /// Returns whether this thread leads. If it does, the call comes from a rail.
@@ -126,6 +137,11 @@ mod modelled {
 
     pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         mutex.lock().expect("no thread panics under the lock")
+    }
+
+    /// A new one: a parker of an earlier wait would only add early ends of a sleep.
+    pub(crate) fn parker() -> std::sync::Arc<super::Parker> {
+        std::sync::Arc::default()
     }
 
     /// Always `false`, because no waker in a model calls the engine.

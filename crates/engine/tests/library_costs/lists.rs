@@ -15,7 +15,7 @@ const PREPARED_MAX: f64 = 1.15;
 /// A segment may cost so many times a segment of a shorter transfer.
 const GROWTH_MAX: f64 = 1.3;
 
-/// The start of a prepared transfer of one segment may cost so many instructions. It is 7,400.
+/// The start of a prepared transfer of one segment may cost so many instructions. It is 7,100.
 const START_MAX: f64 = 9_000.0;
 
 #[test]

@@ -387,6 +387,12 @@ impl Machine {
         }
     }
 
+    /// Returns `true` if an operation is in flight.
+    #[inline]
+    pub fn has_in_flight(&self) -> bool {
+        self.in_flight.len() > 0
+    }
+
     /// Returns `true` if nothing is in flight, and no request is open.
     pub fn is_idle(&self) -> bool {
         self.peers.iter().all(|peer| peer.links.in_flight() == 0 && peer.is_idle())

@@ -279,10 +279,13 @@ impl Machine {
         let frames = peer.transfers.complete(posted);
         // There is room for another one.
         self.turns.wake(key, |priority| peer.transfers.may_post(priority));
+        let has_finished = peer.transfers.has_finished();
         if !frames.is_empty() {
             self.send_all(key, frames);
         }
-        self.collect_finished(key);
+        if has_finished {
+            self.collect_finished(key);
+        }
     }
 
     /// Reports the transfers that are finished.

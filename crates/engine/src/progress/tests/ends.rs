@@ -110,6 +110,10 @@ impl Drive for Waking {
         true
     }
 
+    fn is_busy(&self) -> bool {
+        false
+    }
+
     fn sleep(&mut self, _until: Instant) {}
 
     fn lead(&self) {}

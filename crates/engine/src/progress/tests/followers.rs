@@ -1,12 +1,13 @@
 //! Unit tests of the decisions, without threads.
 
+use super::super::backoff::{WORKER_RETRY, WORKER_RETRY_BUSY};
 use super::super::followers::{Followers, Handover, PlaceId, SubmitAction, WaitAction, WorkerAction};
 use super::super::leader::Leader;
 use super::*;
 
-/// A machine that does nothing.
+/// A machine that does nothing, and may be busy.
 #[derive(Default)]
-struct Nothing(Vec<Waker>);
+struct Nothing(Vec<Waker>, bool);
 
 impl crate::progress::Wakeup for Nothing {
     fn wake(&self) {}
@@ -25,6 +26,10 @@ impl Drive for Nothing {
 
     fn step(&mut self) -> bool {
         false
+    }
+
+    fn is_busy(&self) -> bool {
+        self.1
     }
 
     fn sleep(&mut self, _until: Instant) {}
@@ -131,8 +136,21 @@ fn the_worker_keeps_away_while_others_come_and_go() {
     for _ in 0..3 {
         let leader = take(&mut followers);
         assert!(matches!(followers.step_down(leader), Handover::Nothing), "and is not woken by each");
-        assert!(matches!(followers.worker_action(), WorkerAction::Retry));
+        assert!(matches!(followers.worker_action(), WorkerAction::Retry(WORKER_RETRY)));
     }
+    worker_leads(&mut followers);
+}
+
+#[test]
+fn the_worker_asks_again_soon_if_something_is_in_flight() {
+    let mut followers = Followers::new(Nothing(Vec::new(), true));
+    followers.add_worker(parker());
+    let leader = take(&mut followers);
+    assert!(matches!(followers.worker_action(), WorkerAction::Retry(WORKER_RETRY)), "one who waits leads");
+    assert!(matches!(followers.step_down(leader), Handover::Nothing));
+    let leader = take(&mut followers);
+    assert!(matches!(followers.step_down(leader), Handover::Nothing));
+    assert!(matches!(followers.worker_action(), WorkerAction::Retry(WORKER_RETRY_BUSY)));
     worker_leads(&mut followers);
 }
 
@@ -141,7 +159,7 @@ fn the_worker_rests_while_one_stays_and_is_woken_after() {
     let (mut followers, worker) = (Followers::new(Nothing::default()), parker());
     followers.add_worker(Arc::clone(&worker));
     let leader = take(&mut followers);
-    assert!(matches!(followers.worker_action(), WorkerAction::Retry));
+    assert!(matches!(followers.worker_action(), WorkerAction::Retry(WORKER_RETRY)));
     assert!(matches!(followers.worker_action(), WorkerAction::Rest));
     assert!(is_it(followers.step_down(leader), &worker));
 }

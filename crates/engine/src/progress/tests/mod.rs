@@ -96,6 +96,10 @@ impl Drive for Asker {
         told.unwrap() > 0
     }
 
+    fn is_busy(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
     fn sleep(&mut self, until: Instant) {
         self.log.sleeps.fetch_add(1, Ordering::Relaxed);
         self.control.sleep(Some(until.saturating_duration_since(Instant::now()))).unwrap();

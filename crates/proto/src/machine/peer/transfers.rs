@@ -139,6 +139,12 @@ impl Transfers {
         Some(self.outbox.abort(id))
     }
 
+    /// Returns `true` if a transfer has finished that was not [taken](Self::take_finished).
+    #[inline]
+    pub(crate) fn has_finished(&self) -> bool {
+        self.outbox.has_finished()
+    }
+
     /// Returns the next finished transfer, whether all its pages were moved, and a frame for the
     /// peer.
     pub(crate) fn take_finished(&mut self) -> Option<(Transfer, bool, Option<Frame>)> {
