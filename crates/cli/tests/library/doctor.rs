@@ -39,9 +39,10 @@ fn bytes_go_over_tcp_and_are_compared() {
 #[test]
 #[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
 fn the_libraries_tell_what_they_are_and_soon() {
-    // The machine that builds may be busy with other things: one run of three will do.
+    // A tenth of a second is usual, and six were seen three times beside a build. A library that does not
+    // answer costs twenty.
     let runs: Vec<(Value, Duration)> = (0..3).map(|_| pack(&["--no-transfers"])).collect();
-    assert!(runs.iter().any(|(_, took)| *took < Duration::from_secs(3)), "{runs:#?}");
+    assert!(runs.iter().any(|(_, took)| *took < Duration::from_secs(15)), "{runs:#?}");
     let probes = &runs[0].0["probes"];
     let (verbs, fabric) = (&probes["verbs"]["read"], &probes["fabric"]["read"]);
     for library in [verbs, fabric] {

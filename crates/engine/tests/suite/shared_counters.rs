@@ -102,6 +102,8 @@ pub(crate) fn each_of_several_peers_is_waited_for(provider: &RailUnderTest) {
     let error = arrived.reach_each(1).wait(SOON).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
     let raises: Vec<RemoteCounter> = writers.iter().map(|writer| writer.open(&arrived)).collect();
+    // A writer may know of it before the store does.
+    arrived.opened_by(3).wait(SOON).unwrap();
     let mut each = arrived.reach_each(16);
     writers[2].write(&raises[2], 16);
     writers[0].write(&raises[0], 40);
@@ -114,6 +116,7 @@ pub(crate) fn each_of_several_peers_is_waited_for(provider: &RailUnderTest) {
     // One that comes later does not count.
     let late = Writer::new(provider, &store, 3);
     late.open(&arrived);
+    arrived.opened_by(4).wait(SOON).unwrap();
     let waiting = thread::spawn(move || block_on(each));
     thread::sleep(BRIEF / 2);
     writers[1].write(&raises[1], 1);
@@ -125,6 +128,7 @@ pub(crate) fn each_of_several_peers_is_waited_for(provider: &RailUnderTest) {
 pub(crate) fn waits_for_several_peers_end_when_one_is_lost(provider: &RailUnderTest) {
     let (store, mut writers, arrived) = store(provider, 3);
     let raises: Vec<RemoteCounter> = writers.iter().map(|writer| writer.open(&arrived)).collect();
+    arrived.opened_by(3).wait(SOON).unwrap();
     writers[0].write(&raises[0], 8);
     arrived.reach(8).wait(SOON).unwrap();
     let (mut sum, mut each) = (arrived.reach(16), arrived.reach_each(8));
