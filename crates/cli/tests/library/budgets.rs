@@ -199,6 +199,9 @@ fn ping_look(server: &Server) {
     let mut look = Raw::connect(server);
     look.send(HEAD).expect("it reads");
     assert!(look.welcome().is_some_and(|welcome| welcome.get("Ok").is_some()));
+    // It counts until the server has seen its end.
+    look.end();
+    eventually("the server sees the end of a look", || look.is_closed());
 }
 
 #[test]

@@ -73,6 +73,11 @@ impl Raw {
         self.0.write_all(bytes)
     }
 
+    /// Tells the server that nothing more comes.
+    pub(crate) fn end(&self) {
+        self.0.shutdown(std::net::Shutdown::Write).expect("it is connected");
+    }
+
     /// Reads the server's head and its welcome, or its refusal instead.
     pub(crate) fn welcome(&mut self) -> Option<Value> {
         let mut head = [0; HEAD.len()];
