@@ -29,9 +29,7 @@ impl Counted {
     /// Returns the instructions of a run with these additional arguments.
     pub fn instructions(&self, more: &[&str]) -> Count {
         let (text, stdout) = self.profile(more);
-        let total =
-            text.lines().find_map(|line| line.strip_prefix("summary: ")).expect("a line with the sum");
-        Count { total: total.trim().parse().expect("a number"), stdout }
+        Count { total: total_of(&text), stdout }
     }
 
     /// As [`instructions`](Self::instructions), without those of C's functions that copy memory.
@@ -49,7 +47,7 @@ impl Counted {
         let (text, stdout) = self.profile(more);
         let inside = instructions_of_calls(&text, |name| name.contains(function));
         assert!(inside > 0, "{function} was not called, or has another name");
-        Count { total: instructions_of(&text, |_| true) - inside, stdout }
+        Count { total: total_of(&text) - inside, stdout }
     }
 
     /// Returns the counts in the format of callgrind, and the output of the program.
@@ -81,6 +79,12 @@ impl Counted {
         assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).expect("the programs print text")
     }
+}
+
+/// Returns the sum of all counts in the format of callgrind.
+fn total_of(profile: &str) -> u64 {
+    let total = profile.lines().find_map(|line| line.strip_prefix("summary: ")).expect("a line with the sum");
+    total.trim().parse().expect("a number")
 }
 
 /// Returns the instructions of the functions whose names pass, from counts in the format of callgrind.

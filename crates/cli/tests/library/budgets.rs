@@ -200,7 +200,7 @@ fn ping_look(server: &Server) {
     look.send(HEAD).expect("it reads");
     assert!(look.welcome().is_some_and(|welcome| welcome.get("Ok").is_some()));
     // It counts until the server has seen its end.
-    look.end();
+    look.shut_down();
     eventually("the server sees the end of a look", || look.is_closed());
 }
 

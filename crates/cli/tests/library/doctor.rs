@@ -39,11 +39,16 @@ fn bytes_go_over_tcp_and_are_compared() {
 #[test]
 #[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
 fn the_libraries_tell_what_they_are_and_soon() {
-    // A tenth of a second is usual, and six were seen three times beside a build. A library that does not
-    // answer costs twenty.
-    let runs: Vec<(Value, Duration)> = (0..3).map(|_| pack(&["--no-transfers"])).collect();
-    assert!(runs.iter().any(|(_, took)| *took < Duration::from_secs(15)), "{runs:#?}");
-    let probes = &runs[0].0["probes"];
+    // Beside another test's 64 clients, which poll for ten seconds, a run takes six.
+    let began = Instant::now();
+    let read = loop {
+        let (read, took) = pack(&["--no-transfers"]);
+        if took < Duration::from_secs(3) {
+            break read;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "{took:?}: {read:#}");
+    };
+    let probes = &read["probes"];
     let (verbs, fabric) = (&probes["verbs"]["read"], &probes["fabric"]["read"]);
     for library in [verbs, fabric] {
         let file = library["library"].as_str().unwrap_or_else(|| panic!("{probes:#}"));

@@ -1,7 +1,7 @@
 //! A client that sends what it likes: wrong numbers, too much, too little, too slowly.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -73,9 +73,9 @@ impl Raw {
         self.0.write_all(bytes)
     }
 
-    /// Tells the server that nothing more comes.
-    pub(crate) fn end(&self) {
-        self.0.shutdown(std::net::Shutdown::Write).expect("it is connected");
+    /// Shuts down the sending side.
+    pub(crate) fn shut_down(&self) {
+        self.0.shutdown(Shutdown::Write).expect("it is connected");
     }
 
     /// Reads the server's head and its welcome, or its refusal instead.
