@@ -7,6 +7,7 @@
 //! $ node echo peer=127.0.0.1:40123 rails=tcp   # connects, writes back what was written to it
 //! $ node hold peer=127.0.0.1:40123 rails=tcp   # connects, grants, looks for unexpected bytes
 //! $ node add peer=127.0.0.1:40123 rails=shm    # connects, adds to two words of granted memory
+//! $ node open peer=127.0.0.1:40123 rails=shm   # connects, writes to published memory
 //! ```
 //!
 //! Further options are `listen=ADDRESS`, `heartbeat=MS`, `silence=MS` and `stall=MS`. It prints
@@ -48,7 +49,7 @@ const WATCHED: Duration = Duration::from_millis(200);
 
 fn main() -> Result<()> {
     let mut words = std::env::args().skip(1);
-    let role = words.next().ok_or("a role is missing: send, receive, echo, hold or add")?;
+    let role = words.next().ok_or("a role is missing: send, receive, echo, hold, add or open")?;
     let options: HashMap<String, String> = words
         .map(|word| match word.split_once('=') {
             Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
@@ -62,7 +63,8 @@ fn main() -> Result<()> {
         "echo" => echo(&engine, &connect(&engine, &options)?),
         "hold" => hold(&engine, &connect(&engine, &options)?),
         "add" => add(&connect(&engine, &options)?),
-        other => Err(format!("`{other}` is no role: send, receive, echo, hold or add").into()),
+        "open" => open(&connect(&engine, &options)?),
+        other => Err(format!("`{other}` is no role: send, receive, echo, hold, add or open").into()),
     }
 }
 
@@ -121,6 +123,24 @@ fn send(engine: &Engine, peer: &Peer) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Writes to published memory, without a pause, until the peer is lost or revokes it.
+fn open(peer: &Peer) -> Result<()> {
+    let token = String::from_utf8(peer.recv().wait(SOON)?)?;
+    let destination = peer.open(token.parse()?).wait(SOON)?;
+    let mut source = vec![9; LEN];
+    println!("writes");
+    loop {
+        match peer.write(source, &destination).wait(LONG) {
+            Ok(written) => source = written.buffer,
+            Err(error) if is_end(&error.error) => {
+                println!("ended: {error}");
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 fn is_end(error: &Error) -> bool {

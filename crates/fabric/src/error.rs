@@ -123,9 +123,9 @@ pub enum Error {
         /// The access that a peer may still have.
         why: &'static str,
     },
-    /// Peers may only read the memory.
+    /// The memory can have no such key, or none now.
     #[error(transparent)]
-    ReadOnly(#[from] farreach_memory::ReadOnlyError),
+    Key(#[from] farreach_memory::KeyError),
     /// Memory could not be allocated or registered.
     #[error("{what}")]
     Memory {
@@ -199,7 +199,7 @@ impl Error {
                     .to_owned()
             }
             Self::NotRevocable { why } => (*why).to_owned(),
-            Self::ReadOnly(error) => error.to_string(),
+            Self::Key(error) => error.to_string(),
             Self::Memory { what, .. } => what.clone(),
             Self::Failed { errno, text, .. } => meaning(*errno).map_or_else(|| text.clone(), str::to_owned),
         }
@@ -231,7 +231,7 @@ impl Error {
             Self::NotRevocable { .. } => {
                 "close the endpoints of the domain; the memory becomes a slice when no key is left".to_owned()
             }
-            Self::ReadOnly(error) => error.fix().to_owned(),
+            Self::Key(error) => error.fix().to_owned(),
             Self::Memory { fix, .. } => fix.clone(),
             Self::Failed { .. } => "set FI_LOG_LEVEL=warn to see the provider's messages".to_owned(),
         }

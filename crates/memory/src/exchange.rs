@@ -29,8 +29,10 @@ pub const EXCHANGE_STEP: usize = 2 << 20;
 /// It proves that no process to which the memory's descriptor was passed can access the memory: such
 /// a process has mapped the old pages. A write that is in the middle of its copy continues there.
 ///
-/// What the owner writes to the memory during a step may be lost, unless the step is made under
-/// [`Exposed::lock_pages`](crate::Exposed::lock_pages).
+/// While it runs, no key to the memory can be made ([`KeyError::Exchanging`](crate::KeyError)), whatever
+/// the library. The owner can go on: [`Exposed::write_at`](crate::Exposed::write_at) repeats what it wrote
+/// during a step. What is changed by a reference to an atomic cannot be repeated, so a step is refused while
+/// the owner may have one.
 ///
 /// Devices that have registered the allocation register it once more, with the new pages. The old
 /// registration, and with it the old pages, stays until the allocation ends: operations in flight on
@@ -38,6 +40,7 @@ pub const EXCHANGE_STEP: usize = 2 << 20;
 #[derive(Debug)]
 #[must_use = "dropping an exchange leaks the memory"]
 pub struct Exchange {
+    /// All guards of the memory, so that nobody else can end one or take another. Empty when it has ended.
     guards: Vec<KeyGuard>,
     memory: Memory,
     start: usize,
@@ -78,7 +81,16 @@ impl Exchange {
 
     /// Exchanges the next pages, at most [`EXCHANGE_STEP`] bytes. The last step lets devices register
     /// the new pages. After an error, the memory is as it was, and the step can be repeated.
-    pub fn step(&mut self) -> Result<(), ExchangeError> {
+    ///
+    /// `owner_has_handle` tells whether the owner may have a handle on the exposed memory, and with it a
+    /// reference to an atomic that it has [had before](crate::Exposed::has_atomics).
+    pub fn step(&mut self, owner_has_handle: bool) -> Result<(), ExchangeError> {
+        let Some(keys) = self.guards.first().map(|guard| Arc::clone(guard.keys())) else { return Ok(()) };
+        let _pages = keys.lock_pages();
+        // Under the lock: who gets a reference, or a slice, notes it under the same lock before.
+        if keys.is_slice() || (owner_has_handle && keys.has_atomics()) {
+            return Err(ExchangeError::OwnerMayWrite);
+        }
         if self.left() > 0 {
             self.exchange_next()?;
         }
@@ -132,7 +144,7 @@ impl Exchange {
         if !self.is_registered {
             return Err(self);
         }
-        for guard in self.guards.drain(..) {
+        for guard in self.give_guards_back() {
             // SAFETY: the caller of `begin` guarantees that the key leads only to the file whose
             // descriptor was passed, and no page of the memory is in that file any more. The new
             // file was never passed: `backing` refuses the range while it is exchanged.
@@ -140,13 +152,29 @@ impl Exchange {
         }
         Ok(())
     }
+
+    /// Gives the exchange up. Returns the guards, of which none has ended: a part of the memory may still
+    /// be within reach by their keys, and another proof may follow.
+    pub fn give_up(mut self) -> Vec<KeyGuard> {
+        self.give_guards_back()
+    }
+
+    /// Permits keys to the memory again.
+    fn give_guards_back(&mut self) -> Vec<KeyGuard> {
+        if let Some(guard) = self.guards.first() {
+            if let Some(files) = self.memory.allocation().mapped().and_then(|mapped| mapped.files.as_ref()) {
+                files.lock().end_exchange(self.start, self.len);
+            }
+            guard.keys().end_exchange();
+        }
+        std::mem::take(&mut self.guards)
+    }
 }
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        if let Some(files) = self.memory.allocation().mapped().and_then(|mapped| mapped.files.as_ref()) {
-            files.lock().end_exchange();
-        }
+        // Dropping a guard leaks the memory.
+        drop(self.give_guards_back());
     }
 }
 
@@ -154,11 +182,20 @@ fn mapped(memory: &Memory) -> Result<&Mapped, ExchangeError> {
     memory.allocation().mapped().ok_or(ExchangeError::NoFile)
 }
 
-/// Checks the guards. Marks the range as being exchanged, and creates the file for the new pages.
-fn prepare(guards: &[KeyGuard]) -> Result<(Memory, usize, usize, Arc<MemFile>, OwnedFd), ExchangeError> {
+/// The parts of an exchange that begins: the allocation, the range in it, the file for the new pages, and
+/// the list of mappings.
+type Prepared = (Memory, usize, usize, Arc<MemFile>, OwnedFd);
+
+/// Checks the guards, creates the file for the new pages, and marks the range and its keys.
+fn prepare(guards: &[KeyGuard]) -> Result<Prepared, ExchangeError> {
     let first = guards.first().ok_or(ExchangeError::OtherKeys)?;
-    if !first.are_all(guards) {
+    let keys = first.keys();
+    if !guards.iter().all(|guard| Arc::ptr_eq(guard.keys(), keys)) {
         return Err(ExchangeError::OtherKeys);
+    }
+    // The same bytes may be exposed once more, with keys of their own.
+    if keys.is_shared() {
+        return Err(ExchangeError::Shared);
     }
     let (memory, start, len) = first.place();
     let pages = mapped(memory)?;
@@ -171,9 +208,11 @@ fn prepare(guards: &[KeyGuard]) -> Result<(Memory, usize, usize, Arc<MemFile>, O
     let is_huge = files.lock().of(start, len).iter().any(|extent| extent.file.is_huge());
     let file = MemFile::create(len, is_huge).map_err(|error| ExchangeError::call("memfd_create", error))?;
     let maps = open_maps().map_err(|error| ExchangeError::call("open /proc/self/maps", error))?;
-    if !files.lock().begin_exchange(start, len) {
-        return Err(ExchangeError::Busy);
+    // Last: nothing fails after it.
+    if !keys.begin_exchange(guards.len()) {
+        return Err(ExchangeError::OtherKeys);
     }
+    files.lock().begin_exchange(start, len);
     Ok((memory.clone(), start, len, Arc::new(file), maps))
 }
 
@@ -398,9 +437,13 @@ pub enum ExchangeError {
         /// The device's reason.
         cause: String,
     },
-    /// Another exchange of the same allocation has not ended.
-    #[error("other pages of the allocation are being exchanged")]
-    Busy,
+    /// The memory is shared. It may be exposed with other keys too.
+    #[error("the memory is shared")]
+    Shared,
+    /// The owner may change the memory at any time: by a reference to an atomic, or because it has taken
+    /// the memory back as a slice.
+    #[error("the owner of the memory may have a reference to an atomic of it, or a slice")]
+    OwnerMayWrite,
     /// A system call failed.
     #[error("{call}: {error}")]
     Call {
@@ -422,7 +465,8 @@ impl ExchangeError {
             Self::NoFile => "end the key: there is nothing to exchange",
             Self::OtherKeys => "end the other keys of the memory first",
             Self::Register { .. } => "raise the limit of locked memory (`ulimit -l`)",
-            Self::Busy => "finish the other exchange first",
+            Self::Shared => "wait for the end of the peer's process: the bytes stay shared until then",
+            Self::OwnerMayWrite => "use `write_at` and `read_at` instead of `atomic_at`",
             Self::Call { .. } => "free memory, and raise `ulimit -n` and vm.max_map_count",
         }
     }
@@ -433,7 +477,7 @@ mod tests {
     use std::sync::atomic::{AtomicU8, Ordering};
 
     use super::*;
-    use crate::{BackingError, DomainId, Exposed, FileAccess, KeyAccess, Registration, Release};
+    use crate::{BackingError, DomainId, Exposed, FileAccess, KeyAccess, KeyError, Registration, Release};
 
     /// A mapping of the memory's file, as another process has it.
     struct Peer(NonNull<u8>, usize);
@@ -465,7 +509,7 @@ mod tests {
 
     fn run(mut exchange: Exchange) {
         while exchange.left() > 0 {
-            exchange.step().unwrap();
+            exchange.step(true).unwrap();
         }
         exchange.finish().unwrap();
     }
@@ -500,7 +544,7 @@ mod tests {
         let peer = Peer::map(&guard);
         peer.byte(5).store(99, Ordering::Relaxed);
         let mut exchange = begin(vec![guard]).unwrap();
-        exchange.step().unwrap();
+        exchange.step(true).unwrap();
         // In the middle: the first step is out of the peer's reach, the last is not yet.
         peer.byte(6).store(98, Ordering::Relaxed);
         peer.byte(len - 1).store(97, Ordering::Relaxed);
@@ -545,19 +589,18 @@ mod tests {
         let exposed = whole.split_off(4096).expose();
         let guard = exposed.guard_key(KeyAccess::Write).unwrap();
         let exchange = begin(vec![guard]).unwrap();
+        assert!(exposed.is_exchanging());
+        assert!(matches!(exposed.guard_key(KeyAccess::Write), Err(KeyError::Exchanging(_))));
+        // Other pages of the allocation meanwhile.
         let other = last.expose();
-        let busy = other.guard_key(KeyAccess::Write).unwrap();
-        let (error, guards) = begin(vec![busy]).unwrap_err();
-        assert!(matches!(error, ExchangeError::Busy));
-        let fresh = exposed.guard_key(KeyAccess::Write).unwrap();
-        // SAFETY: no descriptor is passed.
-        assert!(matches!(unsafe { fresh.backing(FileAccess::ReadWrite) }, Err(BackingError::Exchanging)));
+        run(begin(vec![other.guard_key(KeyAccess::Write).unwrap()]).unwrap());
         run(exchange);
+        assert!(!exposed.is_exchanging());
+        let fresh = exposed.guard_key(KeyAccess::Write).unwrap();
         let peer = Peer::map(&fresh);
         peer.byte(0).store(9, Ordering::Relaxed);
         assert_eq!(exposed.to_vec()[0], 9);
         run(begin(vec![fresh]).unwrap());
-        run(begin(guards).unwrap());
         // Three files now: the parts can be granted, and the whole cannot.
         let middle = exposed.try_into_slice().unwrap();
         whole.unsplit(middle).unwrap();
@@ -618,16 +661,16 @@ mod tests {
         slice.fill(5);
         let exposed = slice.expose();
         let mut exchange = begin(vec![exposed.guard_key(KeyAccess::Write).unwrap()]).unwrap();
-        exchange.step().unwrap();
+        exchange.step(true).unwrap();
         assert_eq!(memory.local_key(domain), Some(1), "not all pages are exchanged");
-        let error = exchange.step().unwrap_err();
+        let error = exchange.step(true).unwrap_err();
         assert!(matches!(error, ExchangeError::Register { .. }) && !error.fix().is_empty(), "{error}");
         assert_eq!(exchange.left(), 0);
         let mut exchange = exchange.finish().unwrap_err();
         assert_eq!(exposed.keys(), 1);
-        exchange.step().unwrap();
+        exchange.step(true).unwrap();
         assert_eq!(memory.local_key(domain), Some(2));
-        exchange.step().unwrap();
+        exchange.step(true).unwrap();
         assert_eq!(memory.local_key(domain), Some(2), "once");
         exchange.finish().unwrap();
         let slice = exposed.try_into_slice().unwrap();
@@ -641,6 +684,85 @@ mod tests {
         let exchange = begin(vec![guard]).unwrap().finish().unwrap_err();
         drop(exchange);
         assert_eq!(exposed.keys(), 1, "nothing was proven");
+    }
+
+    #[test]
+    fn an_exchange_that_is_given_up_leaves_other_proofs() {
+        let mut slice = Memory::allocate(2 * EXCHANGE_STEP).unwrap();
+        slice.fill(5);
+        let exposed = slice.expose();
+        let peer = {
+            let guard = exposed.guard_key(KeyAccess::Write).unwrap();
+            let peer = Peer::map(&guard);
+            let mut exchange = begin(vec![guard]).unwrap();
+            exchange.step(true).unwrap();
+            let mut guards = exchange.give_up();
+            assert_eq!((guards.len(), exposed.keys(), exposed.is_exchanging()), (1, 1, false));
+            // The first half is out of reach; the second one is not.
+            for offset in [0, EXCHANGE_STEP] {
+                peer.byte(offset).store(7, Ordering::Relaxed);
+            }
+            let bytes = exposed.to_vec();
+            assert_eq!([bytes[0], bytes[EXCHANGE_STEP]], [5, 7]);
+            // SAFETY: the peer does nothing until the memory is exposed again.
+            unsafe { guards.pop().unwrap().end() };
+            peer
+        };
+        let exposed = exposed.try_into_slice().expect("the end was proven").expose();
+        run(begin(vec![exposed.guard_key(KeyAccess::Write).unwrap()]).unwrap());
+        peer.byte(EXCHANGE_STEP).store(8, Ordering::Relaxed);
+        assert_eq!(exposed.try_into_slice().unwrap()[EXCHANGE_STEP], 7);
+    }
+
+    #[test]
+    fn what_the_owner_may_change_is_not_exchanged() {
+        let exposed = Memory::allocate(4096).unwrap().expose();
+        exposed.atomic_at(0).store(7, Ordering::Relaxed);
+        let mut exchange = begin(vec![exposed.guard_key(KeyAccess::Write).unwrap()]).unwrap();
+        let error = exchange.step(true).unwrap_err();
+        assert!(matches!(error, ExchangeError::OwnerMayWrite) && !error.fix().is_empty(), "{error}");
+        // Nobody has a handle, so nobody has the reference.
+        exchange.step(false).unwrap();
+        exchange.finish().unwrap();
+        let mut exchange = begin(vec![exposed.guard_key(KeyAccess::Write).unwrap()]).unwrap();
+        // SAFETY: no key was made.
+        let slice = unsafe { exposed.into_slice_unchecked() };
+        assert!(matches!(exchange.step(false), Err(ExchangeError::OwnerMayWrite)));
+        assert_eq!(slice[..8], 7_u64.to_ne_bytes());
+        for guard in exchange.give_up() {
+            // SAFETY: no key was made.
+            unsafe { guard.end() };
+        }
+    }
+
+    #[test]
+    fn a_reference_to_an_atomic_waits_for_the_end_of_an_exchange() {
+        let exposed = Memory::allocate(2 * EXCHANGE_STEP).unwrap().expose();
+        let mut exchange = begin(vec![exposed.guard_key(KeyAccess::Write).unwrap()]).unwrap();
+        exchange.step(true).unwrap();
+        std::thread::scope(|scope| {
+            let owner = scope.spawn(|| exposed.atomic_at(0).store(7, Ordering::Relaxed));
+            // It can be seen only by what it does not do.
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert!(!owner.is_finished() && !exposed.has_atomics());
+            run(exchange);
+            owner.join().unwrap();
+        });
+        assert_eq!(exposed.try_into_slice().unwrap()[..8], 7_u64.to_ne_bytes());
+    }
+
+    #[test]
+    fn shared_memory_is_not_exchanged() {
+        let shared = Memory::allocate(4096).unwrap().share();
+        let exposed = Exposed::from(shared);
+        let guard = exposed.guard_key(KeyAccess::Read).unwrap();
+        let (error, guards) = begin(vec![guard]).unwrap_err();
+        assert!(matches!(error, ExchangeError::Shared) && !error.fix().is_empty(), "{error}");
+        assert!(!exposed.is_exchanging());
+        for guard in guards {
+            // SAFETY: no key was made.
+            unsafe { guard.end() };
+        }
     }
 
     /// Runs a role of these tests in a process of its own: holes and limits concern all threads.
@@ -772,7 +894,7 @@ mod tests {
             unsafe { munmap(filler.pop().expect("the step succeeds before"), 4096) }.unwrap();
         };
         let mut calls = Vec::with_capacity(64);
-        while let Err(error) = exchange.step() {
+        while let Err(error) = exchange.step(true) {
             let ExchangeError::Call { call, .. } = &error else { panic!("{error}") };
             calls.push(*call);
             assert!(exchange.left() > 0 && exposed.to_vec() == [5; 3 * 4096]);

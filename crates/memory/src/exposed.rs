@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use crate::key_guard::{KeyGuard, Keys, PagesLock};
+use crate::key_guard::{ExchangingError, KeyGuard, Keys};
 use crate::range::Range;
 use crate::{Memory, Shared, Slice};
 
@@ -87,6 +87,28 @@ impl ReadOnlyError {
     }
 }
 
+/// The error of a key that cannot be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// Peers could change shared memory by it.
+    #[error(transparent)]
+    ReadOnly(#[from] ReadOnlyError),
+    /// The pages are being exchanged.
+    #[error(transparent)]
+    Exchanging(#[from] ExchangingError),
+}
+
+impl KeyError {
+    /// Returns an instruction that resolves the error.
+    pub fn fix(&self) -> &'static str {
+        match self {
+            Self::ReadOnly(error) => error.fix(),
+            Self::Exchanging(error) => error.fix(),
+        }
+    }
+}
+
 impl Exposed {
     pub(crate) fn new(range: Range) -> Self {
         Self { bytes: Bytes::Own(range), keys: Arc::default() }
@@ -97,13 +119,16 @@ impl Exposed {
         matches!(self.bytes, Bytes::Shared(_))
     }
 
-    /// Locks the pages for a step of an [exchange](crate::Exchange).
-    ///
-    /// What [`write_at`](Self::write_at) writes during the step is written again after it. What a thread
-    /// changes by a reference to an atomic could be lost, so who exchanges pages asks for that
-    /// ([`PagesLock::has_atomics`]), and exchanges none if the owner may still have the reference.
-    pub fn lock_pages(&self) -> PagesLock<'_> {
-        self.keys.lock_pages()
+    /// Returns whether the owner has had a reference to an atomic of the memory
+    /// ([`atomic_at`](Self::atomic_at)). What it changes by it could be lost while pages are
+    /// [exchanged](crate::Exchange), so none are as long as it may have the reference.
+    pub fn has_atomics(&self) -> bool {
+        self.keys.has_atomics()
+    }
+
+    /// Returns whether the pages are being [exchanged](crate::Exchange). No key can be made meanwhile.
+    pub fn is_exchanging(&self) -> bool {
+        self.keys.is_exchanging()
     }
 
     /// Returns the slice if no key to the memory is left, and `self` otherwise. Memory that was made of
@@ -130,6 +155,7 @@ impl Exposed {
     ///
     /// No peer and no device reads or writes the memory any more, by any key that was made.
     pub unsafe fn into_slice_unchecked(self) -> Slice {
+        self.keys.note_slice();
         match self.bytes {
             Bytes::Own(range) => Slice::from_range(range),
             Bytes::Shared(_) => panic!("shared memory is no slice: `Shared::try_unshare` returns it"),
@@ -143,12 +169,12 @@ impl Exposed {
 
     /// Returns a guard for one more key. It is meant for libraries that make keys; they must take
     /// the guard before the key exists, with the access that the key gives.
-    pub fn guard_key(&self, access: KeyAccess) -> Result<KeyGuard, ReadOnlyError> {
+    pub fn guard_key(&self, access: KeyAccess) -> Result<KeyGuard, KeyError> {
         if self.is_read_only() && access == KeyAccess::Write {
-            return Err(ReadOnlyError);
+            return Err(ReadOnlyError.into());
         }
         let (memory, offset, len) = self.place_in_memory();
-        Ok(KeyGuard::new(&self.keys, memory, offset, len))
+        Ok(KeyGuard::new(&self.keys, memory, offset, len)?)
     }
 
     /// Returns the allocation, the offset of the range in it, and the length of the range.
@@ -238,7 +264,8 @@ impl Exposed {
         });
     }
 
-    /// Returns the eight bytes at `offset` as an atomic.
+    /// Returns the eight bytes at `offset` as an atomic. The first call waits while the pages are being
+    /// [exchanged](Self::is_exchanging), about a second for a GiB.
     ///
     /// # Panics
     ///
@@ -540,8 +567,8 @@ mod tests {
     fn an_atomic_of_the_owner_is_noted() {
         let exposed = Memory::allocate(64).unwrap().expose();
         exposed.write_at(0, &[1; 64]);
-        assert!(!exposed.lock_pages().has_atomics());
+        assert!(!exposed.has_atomics());
         exposed.atomic_at(8).store(7, Ordering::Relaxed);
-        assert!(exposed.lock_pages().has_atomics());
+        assert!(exposed.has_atomics());
     }
 }

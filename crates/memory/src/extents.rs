@@ -13,8 +13,8 @@ pub(crate) struct Extents(Mutex<State>);
 #[derive(Debug)]
 pub(crate) struct State {
     list: Vec<Extent>,
-    /// The range whose pages are being exchanged: offset and length.
-    exchanging: Option<(usize, usize)>,
+    /// The ranges whose pages are being exchanged: offset and length. No two of them overlap.
+    exchanging: Vec<(usize, usize)>,
 }
 
 /// A part of an allocation that one part of one file holds.
@@ -54,7 +54,7 @@ impl Extents {
     /// Returns the extents of an allocation that one file holds.
     pub(crate) fn whole(file: Arc<MemFile>) -> Self {
         let extent = Extent { start: 0, len: file.len(), file, file_offset: 0 };
-        Self(Mutex::new(State { list: vec![extent], exchanging: None }))
+        Self(Mutex::new(State { list: vec![extent], exchanging: Vec::new() }))
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -83,22 +83,18 @@ impl State {
         self.list = list;
     }
 
-    /// Marks a range whose pages are about to be exchanged. Returns `false` if another exchange of
-    /// this allocation has not ended.
-    pub(crate) fn begin_exchange(&mut self, start: usize, len: usize) -> bool {
-        if self.exchanging.is_some() {
-            return false;
-        }
-        self.exchanging = Some((start, len));
-        true
+    /// Marks a range whose pages are about to be exchanged.
+    pub(crate) fn begin_exchange(&mut self, start: usize, len: usize) {
+        assert!(!self.is_exchanging(start, len), "an exchange owns the keys of its range");
+        self.exchanging.push((start, len));
     }
 
-    pub(crate) fn end_exchange(&mut self) {
-        self.exchanging = None;
+    pub(crate) fn end_exchange(&mut self, start: usize, len: usize) {
+        self.exchanging.retain(|range| *range != (start, len));
     }
 
     pub(crate) fn is_exchanging(&self, start: usize, len: usize) -> bool {
-        self.exchanging.is_some_and(|(from, long)| from < start + len && start < from + long)
+        self.exchanging.iter().any(|(from, long)| *from < start + len && start < from + long)
     }
 }
 
@@ -148,13 +144,14 @@ mod tests {
     }
 
     #[test]
-    fn one_exchange_at_a_time_and_its_range_is_known() {
-        let extents = Extents::whole(file(3));
+    fn ranges_that_are_exchanged_are_known() {
+        let extents = Extents::whole(file(5));
         let mut state = extents.lock();
-        assert!(state.begin_exchange(PAGE, PAGE) && !state.begin_exchange(0, PAGE));
+        state.begin_exchange(PAGE, PAGE);
+        state.begin_exchange(3 * PAGE, PAGE);
         assert!(state.is_exchanging(0, PAGE + 1) && state.is_exchanging(2 * PAGE - 1, 1));
         assert!(!state.is_exchanging(0, PAGE) && !state.is_exchanging(2 * PAGE, PAGE));
-        state.end_exchange();
-        assert!(!state.is_exchanging(0, 3 * PAGE) && state.begin_exchange(0, PAGE));
+        state.end_exchange(PAGE, PAGE);
+        assert!(!state.is_exchanging(0, 3 * PAGE) && state.is_exchanging(0, 4 * PAGE));
     }
 }

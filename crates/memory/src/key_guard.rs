@@ -6,13 +6,25 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::memory::leak;
 use crate::{Memory, Shared};
 
+/// The bit of [`Keys::live`] that is set while the pages are being exchanged.
+const EXCHANGING: usize = 1 << (usize::BITS - 1);
+
+/// How long a reference to an atomic waits for an exchange.
+const EXCHANGED_WITHIN: Duration = Duration::from_secs(10);
+
+/// The time between two looks whether it has ended. A step takes about as long.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
 /// The number of keys to one range of memory that a peer may still use.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
+    /// The number of keys, and [`EXCHANGING`]. One word, so that no key is made between the check of an
+    /// exchange that it has all keys and its begin.
     live: AtomicUsize,
     // The bytes of a range are counted as leaked once, however many of its guards are dropped.
     is_leaked: AtomicBool,
@@ -22,13 +34,15 @@ pub(crate) struct Keys {
     changes: AtomicU64,
     /// Whether the owner has had a reference to an atomic of the memory.
     has_atomics: AtomicBool,
+    /// Whether the owner has taken the memory back on its own word, as a slice.
+    is_slice: AtomicBool,
     /// Memory that peers may only read. It does not become a slice while a key exists.
-    _shared: Option<Shared>,
+    shared: Option<Shared>,
 }
 
 impl Keys {
     pub(crate) fn of_shared(shared: Shared) -> Self {
-        Self { _shared: Some(shared), ..Self::default() }
+        Self { shared: Some(shared), ..Self::default() }
     }
 
     fn pages(&self) -> MutexGuard<'_, ()> {
@@ -36,6 +50,7 @@ impl Keys {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Locks the pages for a step of an exchange.
     pub(crate) fn lock_pages(&self) -> PagesLock<'_> {
         let pages = self.pages();
         self.changes.fetch_add(1, Ordering::Relaxed);
@@ -62,12 +77,21 @@ impl Keys {
     }
 
     /// Notes that the owner gets a reference to an atomic. What it changes by it could be lost while pages
-    /// are exchanged, and cannot be changed again, so none are from now on.
+    /// are exchanged, and cannot be changed again, so none are from now on. Waits for the end of an exchange,
+    /// but not for one that does not end: it stops where it is.
     pub(crate) fn note_atomic(&self) {
-        if !self.has_atomics.load(Ordering::Acquire) {
+        if self.has_atomics() {
+            return;
+        }
+        let begun = Instant::now();
+        loop {
             // After the exchange of the pages that are being copied, and before the next ones.
-            let _pages = self.pages();
-            self.has_atomics.store(true, Ordering::Release);
+            let pages = self.pages();
+            if !self.is_exchanging() || begun.elapsed() >= EXCHANGED_WITHIN {
+                return self.has_atomics.store(true, Ordering::Release);
+            }
+            drop(pages);
+            std::thread::sleep(LOOK_AGAIN);
         }
     }
 
@@ -76,28 +100,72 @@ impl Keys {
         self.has_atomics.load(Ordering::Acquire)
     }
 
+    /// Notes that the memory becomes a slice although keys are left. What the owner writes to it cannot be
+    /// written again, so no pages are exchanged from now on.
+    pub(crate) fn note_slice(&self) {
+        let _pages = self.pages();
+        self.is_slice.store(true, Ordering::Release);
+    }
+
+    /// Returns whether these are keys to [`Shared`] memory, to which there may be others.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    pub(crate) fn is_slice(&self) -> bool {
+        self.is_slice.load(Ordering::Acquire)
+    }
+
     pub(crate) fn count(&self) -> usize {
         // Acquire pairs with the Release in `KeyGuard::end`: a thread that reads zero sees all that
         // peers wrote before the keys were ended.
-        self.live.load(Ordering::Acquire)
+        self.live.load(Ordering::Acquire) & !EXCHANGING
+    }
+
+    pub(crate) fn is_exchanging(&self) -> bool {
+        self.live.load(Ordering::Acquire) & EXCHANGING != 0
+    }
+
+    /// Adds a key. While the pages are being exchanged there is none: its device or process would use the
+    /// old ones.
+    fn add(&self) -> Result<(), ExchangingError> {
+        let more = |live| (live & EXCHANGING == 0).then_some(live + 1);
+        match self.live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(ExchangingError),
+        }
+    }
+
+    /// Marks the pages as being exchanged, if these are all keys. From then on no key is made.
+    pub(crate) fn begin_exchange(&self, keys: usize) -> bool {
+        self.live.compare_exchange(keys, keys | EXCHANGING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    pub(crate) fn end_exchange(&self) {
+        let before = self.live.fetch_and(!EXCHANGING, Ordering::Release);
+        debug_assert!(before & EXCHANGING != 0, "an exchange ends once");
     }
 }
 
-/// A lock on the pages of [exposed](crate::Exposed) memory, for a step of an
-/// [exchange](crate::Exchange).
+/// The error of a key to memory whose pages are being exchanged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the pages of the memory are being exchanged, to prove that a peer has stopped")]
+pub struct ExchangingError;
+
+impl ExchangingError {
+    /// Returns an instruction that resolves the error.
+    pub fn fix(&self) -> &'static str {
+        "wait until the revocation has ended: an exchange takes a second or two for a GiB"
+    }
+}
+
+/// A lock on the pages of exposed memory, for a step of an exchange. What the owner writes meanwhile is
+/// written again.
 #[derive(Debug)]
 #[must_use = "the pages are locked as long as it exists"]
-pub struct PagesLock<'a> {
+pub(crate) struct PagesLock<'a> {
     keys: &'a Keys,
     _pages: MutexGuard<'a, ()>,
-}
-
-impl PagesLock<'_> {
-    /// Returns whether the owner has had a reference to an atomic of the memory, by which it may change
-    /// the memory at any time.
-    pub fn has_atomics(&self) -> bool {
-        self.keys.has_atomics()
-    }
 }
 
 impl Drop for PagesLock<'_> {
@@ -140,9 +208,14 @@ pub struct KeyGuard {
 }
 
 impl KeyGuard {
-    pub(crate) fn new(keys: &Arc<Keys>, memory: &Memory, offset: usize, len: usize) -> Self {
-        keys.live.fetch_add(1, Ordering::Relaxed);
-        Self { keys: Arc::clone(keys), offset, len, memory: Some(memory.clone()) }
+    pub(crate) fn new(
+        keys: &Arc<Keys>,
+        memory: &Memory,
+        offset: usize,
+        len: usize,
+    ) -> Result<Self, ExchangingError> {
+        keys.add()?;
+        Ok(Self { keys: Arc::clone(keys), offset, len, memory: Some(memory.clone()) })
     }
 
     /// Returns the allocation, the offset of the range in it, and the length of the range.
@@ -150,9 +223,9 @@ impl KeyGuard {
         (self.memory(), self.offset, self.len)
     }
 
-    /// Returns whether `guards` are all guards of the same range as this one.
-    pub(crate) fn are_all(&self, guards: &[Self]) -> bool {
-        guards.iter().all(|guard| Arc::ptr_eq(&guard.keys, &self.keys)) && guards.len() == self.keys.count()
+    /// Returns the keys of the range.
+    pub(crate) fn keys(&self) -> &Arc<Keys> {
+        &self.keys
     }
 
     fn memory(&self) -> &Memory {
@@ -162,7 +235,8 @@ impl KeyGuard {
     /// Returns a guard for one more key to the same memory, so that the memory can be registered
     /// again before this key is ended.
     pub fn another(&self) -> Self {
-        Self::new(&self.keys, self.memory(), self.offset, self.len)
+        let another = Self::new(&self.keys, self.memory(), self.offset, self.len);
+        another.expect("an exchange owns all guards of its memory, so nobody has this one")
     }
 
     /// Returns the start and the length of the memory that the key leads to. The memory stays

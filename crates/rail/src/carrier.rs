@@ -41,6 +41,9 @@ pub struct Carrier {
     rails: Vec<Box<dyn Rail>>,
     calls: CallStamps,
     memory: Holdings,
+    /// Published memory that is granted when the exchange of its pages is over: one for each peer and
+    /// publication at most, because the machine asks once.
+    waiting: Vec<Control>,
 }
 
 /// Memory that is with rails, or may be handed to them.
@@ -100,7 +103,8 @@ impl Carrier {
     /// Creates a carrier with buffers for messages of this length.
     pub fn new(rails: Vec<Box<dyn Rail>>, message_max: usize) -> Result<Self, RailError> {
         let names = rails.iter().map(|rail| rail.properties().name.clone()).collect();
-        let mut carrier = Self { rails, calls: CallStamps::new(names), memory: Holdings::default() };
+        let (calls, memory) = (CallStamps::new(names), Holdings::default());
+        let mut carrier = Self { rails, calls, memory, waiting: Vec::new() };
         let stride = (message_max + MessageHeader::LEN).next_multiple_of(64);
         carrier.memory.messages = MessagePool::new(stride, carrier.cut(stride, MESSAGES_MAX)?);
         carrier.memory.atomics = carrier.cut(ATOMIC_STRIDE, ATOMICS_MAX)?;
@@ -214,6 +218,9 @@ impl Carrier {
         machine.end_polls();
         happened |= self.carry(machine);
         machine.end_step();
+        for control in std::mem::take(&mut self.waiting) {
+            self.control(machine, control);
+        }
         self.control_all(machine);
         happened
     }
@@ -255,7 +262,7 @@ impl Carrier {
 
     /// Polls one rail. Returns `true` if it reported events.
     fn poll(&mut self, machine: &mut Machine, rail: usize) -> bool {
-        let Self { rails, calls, memory } = self;
+        let Self { rails, calls, memory, .. } = self;
         calls.begin(rail, RailCall::Poll);
         let polled = rails[rail].poll(&mut |event| match event {
             Event::Completed { tag, buffers, outcome } => {
@@ -322,6 +329,10 @@ impl Carrier {
             Control::ProveKeys { grant } => {
                 let errors = self.prove_keys(grant);
                 machine.handle_not_proven(grant, errors);
+            }
+            // A card would register the old pages.
+            Control::GrantPublished { publication, .. } if self.memory.is_exchanging(publication) => {
+                self.waiting.push(control);
             }
             Control::GrantPublished { publication, peer, rights } => {
                 let made = self.grant_published(machine, publication, peer, rights);
@@ -599,7 +610,7 @@ impl Carrier {
 
     /// Asks rails to prove that ended keys have ended. Returns the reasons for which some cannot.
     fn prove_keys(&mut self, grant: u64) -> Vec<RailError> {
-        let Self { rails, calls, memory } = self;
+        let Self { rails, calls, memory, .. } = self;
         let Some(granted) = memory.grants.get(&grant) else { return Vec::new() };
         let prove = |(rail, key): &(usize, KeyId)| {
             calls.timed(*rail, RailCall::ProveKey, || rails[*rail].prove_key(*key)).err()
@@ -611,11 +622,9 @@ impl Carrier {
     /// if it was given back.
     fn give_back(&mut self, grant: u64, op: Option<OpId>) -> bool {
         let Some(awaited) = self.memory.give_back(grant, op) else { return false };
-        let Self { rails, calls, memory } = self;
-        for (rail, key) in awaited {
-            memory.awaited.remove(&(rail, key));
-            // The owner may write to it from now on.
-            calls.timed(rail, RailCall::StopProof, || rails[rail].stop_proof(key));
+        // A rail that is about to prove their end goes on. The memory shows it when it is done.
+        for key in awaited {
+            self.memory.awaited.remove(&key);
         }
         true
     }
@@ -702,6 +711,11 @@ impl Holdings {
         if let (Some(memory), Some(op)) = (memory, op) {
             self.returned.insert(op, memory);
         }
+    }
+
+    /// Returns whether the pages of published memory are being exchanged.
+    fn is_exchanging(&self, publication: u64) -> bool {
+        self.published.get(&publication).is_some_and(|memory| memory.is_exchanging())
     }
 
     /// Notes that the end of a key is proven. Returns its grant, and whether no key to the memory is

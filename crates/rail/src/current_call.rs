@@ -30,8 +30,6 @@ pub enum RailCall {
     EndKey,
     /// `Rail::prove_key`
     ProveKey,
-    /// `Rail::stop_proof`
-    StopProof,
     /// `Rail::post`
     Post,
     /// `Rail::poll`
@@ -41,7 +39,7 @@ pub enum RailCall {
 }
 
 impl RailCall {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 12] = [
         Self::OpenLink,
         Self::Connect,
         Self::CloseLink,
@@ -51,7 +49,6 @@ impl RailCall {
         Self::BindKey,
         Self::EndKey,
         Self::ProveKey,
-        Self::StopProof,
         Self::Post,
         Self::Poll,
         Self::MaySleep,
@@ -69,7 +66,6 @@ impl RailCall {
             Self::BindKey => "Rail::bind_key",
             Self::EndKey => "Rail::end_key",
             Self::ProveKey => "Rail::prove_key",
-            Self::StopProof => "Rail::stop_proof",
             Self::Post => "Rail::post",
             Self::Poll => "Rail::poll",
             Self::MaySleep => "Rail::may_sleep",

@@ -66,21 +66,14 @@ pub trait Rail: Send + fmt::Debug {
 
     /// Begins to prove that nothing of a peer lands with an ended key, because the peer does not
     /// confirm it, where ended keys are [reported](crate::EndedKeys::Reported). [`Event::KeyEnded`]
-    /// follows. Until then, or until the proof is [stopped](Self::stop_proof), the owner does not
-    /// write to the memory.
+    /// follows. The owner may go on with the memory, and may get it back meanwhile
+    /// ([`Exposed`](farreach_memory::Exposed)).
     ///
     /// Returns an error if it is not possible now. A later call tries again; while a proof is under
     /// way, and after it, a call does nothing.
     fn prove_key(&mut self, key: KeyId) -> Result<(), RailError> {
         let _ = key;
         Ok(())
-    }
-
-    /// Stops a proof that [`prove_key`](Self::prove_key) has begun: the memory is given back to its
-    /// owner without a proof, and its pages must stay as they are. The memory may count the key for
-    /// good.
-    fn stop_proof(&mut self, key: KeyId) {
-        let _ = key;
     }
 
     /// Posts a work request with its buffers to the card. `tag` comes back with its completion.

@@ -164,9 +164,9 @@ pub enum GrantError {
     /// No other process can map the memory.
     #[error("{0}")]
     Memory(#[from] farreach_memory::BackingError),
-    /// Peers may only read the memory.
+    /// The memory can have no such key, or none now.
     #[error("{0}")]
-    ReadOnly(#[from] farreach_memory::ReadOnlyError),
+    Key(#[from] farreach_memory::KeyError),
     /// The link has as many grants as it may have.
     #[error("the link has {max} grants, the maximum")]
     TooMany {
@@ -183,7 +183,7 @@ impl GrantError {
     pub fn fix(&self) -> &'static str {
         match self {
             Self::Memory(error) => error.fix(),
-            Self::ReadOnly(error) => error.fix(),
+            Self::Key(error) => error.fix(),
             Self::TooMany { .. } => "revoke grants that are not needed, or grant larger ranges",
             Self::Link(error) => error.fix(),
         }

@@ -745,8 +745,25 @@ impl Link {
 
     /// Takes a revoked grant whose end is not proven, for an [`Exchange`](crate::Exchange). Returns
     /// `None` if there is no such grant, for instance because it has ended meanwhile.
+    ///
+    /// It stays among the [`grants`](Self::grants) until it is [put back](Self::put_back), or until
+    /// [`exchanged`](Self::exchanged).
     pub fn take_revoked(&mut self, key: u64) -> Option<RevokedGrant> {
         self.grants.take_revoked(key)
+    }
+
+    /// Puts a grant back that was taken, because its exchange has been given up.
+    /// [`Event::GrantEnded`] follows when another proof comes, or has come meanwhile.
+    pub fn put_back(&mut self, grant: RevokedGrant) {
+        let key = grant.key();
+        if self.epoch == process_epoch() && self.grants.put_back(grant) {
+            self.ended_grants.push(key);
+        }
+    }
+
+    /// Forgets a grant that was taken, when its exchange is [finished](crate::Exchange::finish).
+    pub fn exchanged(&mut self, key: u64) {
+        self.grants.exchanged(key);
     }
 
     /// Returns the keys of the grants that have not ended.

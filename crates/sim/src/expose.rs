@@ -179,14 +179,6 @@ impl World {
         is_dead
     }
 
-    /// Stops a proof: its owner may write to the memory again.
-    pub(super) fn stop_proof(&mut self, card: usize, id: KeyId) {
-        let key = usize::try_from(id.0).ok().and_then(|index| self.keys.get_mut(index));
-        if let Some(key) = key.filter(|key| key.card == card) {
-            key.is_being_proven = false;
-        }
-    }
-
     pub(super) fn prove_key(&mut self, key: usize) {
         if self.keys[key].is_being_proven {
             self.key_has_ended(key);

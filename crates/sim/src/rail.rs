@@ -229,10 +229,6 @@ impl Rail for SimRail {
         }
     }
 
-    fn stop_proof(&mut self, key: KeyId) {
-        self.network.lock().stop_proof(self.card(), key);
-    }
-
     fn post(
         &mut self,
         link: LinkKey,

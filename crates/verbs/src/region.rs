@@ -8,8 +8,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use farreach_memory::{
-    AllocateError, AttachError, Exposed, KeyAccess, KeyGuard, Memory, MemoryOptions, ReadOnlyError,
-    Registration, Release, Slice,
+    AllocateError, AttachError, Exposed, KeyAccess, KeyError, KeyGuard, Memory, MemoryOptions, Registration,
+    Release, Slice,
 };
 
 use crate::error::Error;
@@ -85,7 +85,7 @@ impl ProtectionDomain {
 
     fn key(&self, memory: &Exposed, access: AccessFlags) -> Result<Key, Error> {
         let needed = if access.intersects(CHANGES) { KeyAccess::Write } else { KeyAccess::Read };
-        let refused = |error: ReadOnlyError| Error::Memory {
+        let refused = |error: KeyError| Error::Memory {
             what: format!("expose memory to peers: {error}"),
             fix: error.fix().to_owned(),
         };

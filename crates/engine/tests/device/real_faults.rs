@@ -49,13 +49,16 @@ fn open() -> Box<dyn Rail> {
 }
 
 mod one_guest {
-    use farreach::{Engine, PageMap, Rights};
+    use std::time::{Duration, Instant};
+
+    use farreach::{Access, Engine, PageMap, Rights};
     use farreach_testkit::{in_own_network, on_host_a};
 
     use super::{TWO_DEVICES, open, place};
     use crate::faults::cut::{Hosts, pages_of_a_rail_whose_link_is_cut_go_over_the_other_one as cut};
+    use crate::faults::node::Node;
     use crate::faults::stopped::memory_of_a_peer_that_is_stopped_in_a_copy_is_a_slice_by_the_deadline as memory_of_a_stopped_peer;
-    use crate::faults::survivor::LEN;
+    use crate::faults::survivor::{LEN, Survivor};
     use crate::faults::{MARK, Place};
     use crate::faults::{killed, late, stopped, table};
     use crate::suite::{SOON, grant, join, settings};
@@ -125,6 +128,58 @@ mod one_guest {
                 let arrived = grant.revoke(SOON).unwrap().to_vec();
                 assert!(arrived.iter().all(|byte| *byte == MARK), "the card sent old pages");
             });
+        });
+    }
+
+    /// A peer opens published memory over a card while its pages are exchanged, because a writer within the host
+    /// is stopped. The card must register the new ones.
+    #[test]
+    #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+    fn a_card_registers_no_pages_that_are_being_exchanged() {
+        const PATIENCE: Duration = Duration::from_secs(2);
+        const ROUNDS: u64 = 12;
+        on_host_a(|| {
+            let card = place().rails[0];
+            let rails: &'static [&'static str] = Box::leak(Box::new(["shm", card]));
+            let place = Place { rails, silence: Duration::from_secs(60), ..place() };
+            let survivor = Survivor::alone(&place);
+            let a = &survivor.engine;
+            for round in 0..ROUNDS {
+                let memory = a.allocate(16 * LEN).wait(SOON).unwrap().expose();
+                let rights = Rights::READ | Rights::WRITE;
+                let publication = a.publish_exposed(memory, rights, Access::Anyone).wait(SOON).unwrap();
+                let writer = Node::connect(&Place { rails: &["shm"], ..place }, "open", survivor.address);
+                let stopped = a.accept().wait(SOON).unwrap();
+                stopped.send(publication.token().to_string()).wait(SOON).unwrap();
+                writer.says("writes");
+                let b = Engine::with(settings("b").rails([card])).unwrap();
+                let (a_to_b, b_to_a) = join(a, &b);
+                writer.stop();
+                let (revoked, asked_at, remote) = std::thread::scope(|scope| {
+                    let revoking = scope.spawn(|| {
+                        let revoked = publication.revoke_peer(&stopped, PATIENCE).wait(SOON);
+                        revoked.is_ok().then(Instant::now)
+                    });
+                    // The exchange begins shortly before the deadline.
+                    std::thread::sleep(Duration::from_millis(1400 + 50 * round));
+                    let asked_at = Instant::now();
+                    let remote = b_to_a.open(publication.token()).wait(SOON).unwrap();
+                    (revoking.join().unwrap(), asked_at, remote)
+                });
+                let source = vec![MARK; 16 * LEN];
+                let counter = a_to_b.open_counter().wait(SOON).unwrap();
+                let raises = b_to_a.remote_counter(counter.token()).wait(SOON).unwrap();
+                b_to_a.write_and_count(source, &remote, &raises).wait(SOON).unwrap();
+                counter.reach(1).wait(SOON).unwrap();
+                let mut arrived = vec![0; 16 * LEN];
+                publication.read_at(0, &mut arrived);
+                assert!(arrived.iter().all(|byte| *byte == MARK), "bytes that were counted are not there");
+                // A key of a card that was made before refuses the exchange, and one after it proves nothing here.
+                if revoked.is_some_and(|at| asked_at < at) {
+                    return;
+                }
+            }
+            panic!("no exchange was met in {ROUNDS} rounds");
         });
     }
 

@@ -186,10 +186,10 @@ fn a_key_that_was_bound_to_no_link_ends_at_once() {
     here.rail.prove_key(key).unwrap();
 }
 
-/// A peer that could only read changes nothing, whatever it still does. So it needs no exchange, which
-/// other keys to the memory would prevent.
+/// A peer that reads shared bytes learns nothing new, so its key is reported as ended. The memory stays shared
+/// as long as the peer may read.
 #[test]
-fn keys_for_reading_end_without_an_exchange() {
+fn shared_memory_stays_shared_until_its_readers_have_stopped() {
     let mut here = Side::new();
     let mut readers = [Side::new(), Side::new()];
     let mut bytes = Memory::allocate(4096).unwrap();
@@ -202,21 +202,49 @@ fn keys_for_reading_end_without_an_exchange() {
         bind(&mut here, there, link, key);
         key
     });
-    drop(memory);
     for key in keys {
         here.rail.end_key(key).unwrap();
         here.poll();
         assert!(!here.ended.contains(&key), "its peer has not confirmed");
         here.rail.prove_key(key).unwrap();
+        here.rail.prove_key(key).unwrap();
         here.poll();
         assert!(here.ended.contains(&key));
     }
-    shared.try_unshare().expect("no key is left");
+    assert_eq!((here.ended.len(), memory.keys()), (2, 2), "each is told once, and none is proven");
+    drop(memory);
+    let mut shared = Some(shared.try_unshare().expect_err("they may be reading"));
+    until("the peers do not confirm", || {
+        here.poll();
+        readers.iter_mut().for_each(Side::poll);
+        let unshared = shared.take().expect("it was put back").try_unshare();
+        shared = unshared.err();
+        shared.is_none()
+    });
+    assert_eq!(here.ended.len(), 2);
 }
 
-/// A proof that is stopped leaves the pages as they are. What is not proven stays exposed.
+/// A reader is in the middle of a copy when its key ends. Its owner gets a slice when the pages were exchanged.
 #[test]
-fn a_proof_that_is_stopped_proves_nothing() {
+fn keys_for_reading_end_by_an_exchange() {
+    let (mut here, mut there) = (Side::new(), Side::new());
+    let memory = Arc::new(Memory::allocate(4096).unwrap().expose());
+    let key = here.rail.make_key(PeerKey(0), &memory, Rights::READ).unwrap().id;
+    let (link, _) = connect(&mut here, &mut there);
+    bind(&mut here, &mut there, link, key);
+    here.rail.end_key(key).unwrap();
+    here.rail.prove_key(key).unwrap();
+    assert!(memory.is_exchanging() && memory.keys() == 1, "nothing is proven yet");
+    until("the exchange does not end", || {
+        here.poll();
+        !here.ended.is_empty()
+    });
+    assert!(Arc::into_inner(memory).unwrap().try_into_slice().is_ok());
+}
+
+/// The owner has its memory back before the exchange is over, which then proves it.
+#[test]
+fn an_exchange_goes_on_when_the_memory_was_given_back() {
     let (mut here, mut there) = (Side::new(), Side::new());
     // Several steps.
     let memory = Arc::new(Memory::allocate(8 << 20).unwrap().expose());
@@ -228,33 +256,71 @@ fn a_proof_that_is_stopped_proves_nothing() {
     here.rail.prove_key(key).unwrap();
     here.poll();
     assert!(!here.rail.may_sleep().unwrap(), "there is more to exchange");
-    here.rail.stop_proof(key);
-    for _ in 0..1000 {
-        here.poll();
-        there.poll();
-    }
-    assert_eq!(memory.keys(), 1);
-}
-
-/// What a user changes by a reference to an atomic cannot be changed again, and must not be lost.
-#[test]
-fn an_exchange_waits_while_the_user_may_have_an_atomic() {
-    let (mut here, mut there) = (Side::new(), Side::new());
-    let (memory, key) = here.grant();
-    let (link, _) = connect(&mut here, &mut there);
-    bind(&mut here, &mut there, link, key);
-    let handle = Arc::clone(&memory);
-    handle.atomic_at(8);
-    here.rail.end_key(key).unwrap();
-    here.rail.prove_key(key).unwrap();
-    for _ in 0..1000 {
-        here.poll();
-    }
-    assert!(here.ended.is_empty());
-    drop(handle);
+    let memory = Arc::into_inner(memory).expect("the rail has no handle");
+    memory.write_at(0, &[3]);
+    memory.guard_key(farreach_memory::KeyAccess::Write).expect_err("a key to the old pages");
     until("the exchange does not end", || {
         here.poll();
+        memory.keys() == 0
+    });
+    assert_eq!(memory.try_into_slice().unwrap()[0], 3);
+}
+
+/// What a user changes by a reference to an atomic cannot be changed again, and must not be lost. Nobody pauses
+/// for an exchange that is refused, nothing is polled for it, and the end of the peer is the proof.
+#[test]
+fn there_is_no_exchange_while_the_user_may_have_an_atomic() {
+    let (mut here, mut there, mut other) = (Side::new(), Side::new(), Side::new());
+    let (memory, one) = here.grant();
+    let two = here.rail.make_key(PeerKey(0), &memory, Rights::all()).unwrap().id;
+    let (link, _) = connect(&mut here, &mut there);
+    bind(&mut here, &mut there, link, one);
+    let (to_other, at_other) = connect(&mut here, &mut other);
+    let of_other = bind(&mut here, &mut other, to_other, two);
+    let handle = Arc::clone(&memory);
+    handle.atomic_at(8);
+    here.rail.end_key(one).unwrap();
+    for _ in 0..3 {
+        assert!(here.rail.prove_key(one).unwrap_err().to_string().contains("atomic"));
+    }
+    until("the rail does not sleep", || {
+        here.poll();
+        other.poll();
+        here.rail.may_sleep().unwrap()
+    });
+    assert!(here.down.is_empty() && here.ended.is_empty());
+    write(&mut other, &mut here, at_other, of_other, 3);
+    until("the peer does not confirm", || {
+        here.poll();
+        there.poll();
         !here.ended.is_empty()
+    });
+    assert_eq!((here.ended.as_slice(), memory.keys()), (&[one][..], 1));
+}
+
+/// A long exchange keeps no other memory from being proven.
+#[test]
+fn exchanges_take_turns() {
+    let (mut here, mut there) = (Side::new(), Side::new());
+    let [(long, one), (short, two)] = [64 << 20, 4096].map(|len| {
+        let memory = Arc::new(Memory::allocate(len).unwrap().expose());
+        let key = here.rail.make_key(PeerKey(0), &memory, Rights::all()).unwrap().id;
+        (memory, key)
+    });
+    let (link, _) = connect(&mut here, &mut there);
+    for key in [one, two] {
+        bind(&mut here, &mut there, link, key);
+        here.rail.end_key(key).unwrap();
+        here.rail.prove_key(key).unwrap();
+    }
+    until("the short one is not proven", || {
+        here.poll();
+        !here.ended.is_empty()
+    });
+    assert_eq!((here.ended.as_slice(), short.keys(), long.keys()), (&[two][..], 0, 1));
+    until("the long one is not proven", || {
+        here.poll();
+        here.ended.len() == 2
     });
 }
 

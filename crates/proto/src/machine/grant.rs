@@ -11,8 +11,9 @@ use crate::rail::{EndedKeys, Properties, RailError, Scope};
 use crate::rights::Rights;
 use crate::wire::{Frame, GrantOffer};
 
-/// The time that a rail has for proving the end of a key by itself, for each GiB of the grant.
-const PROOF_NS_PER_GIB: u64 = 1_000_000_000;
+/// The time that a rail has for proving the end of a key by itself, for each GiB of the grant. A machine
+/// without other load needs half of it.
+const PROOF_NS_PER_GIB: u64 = 2_000_000_000;
 
 /// Keys of granted memory, as the peer gets them.
 #[derive(Debug, Clone, PartialEq, Eq)]

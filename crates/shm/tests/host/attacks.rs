@@ -275,7 +275,7 @@ fn random_segments_crash_nothing() {
         // Its process is this one, so the exchange is the proof.
         if let Some(grant) = link.take_revoked(key) {
             let mut exchange = farreach_shm::Exchange::begin(vec![grant]).unwrap();
-            exchange.step().unwrap();
+            exchange.step(true).unwrap();
             exchange.finish().unwrap();
         }
         assert_eq!(own.keys(), 0);
@@ -392,7 +392,7 @@ fn a_peer_that_punches_granted_memory_crashes_nobody() {
     assert!(memory.to_vec().iter().all(|byte| *byte == 0));
     link.revoke(key);
     let mut exchange = farreach_shm::Exchange::begin(vec![link.take_revoked(key).unwrap()]).unwrap();
-    exchange.step().unwrap();
+    exchange.step(true).unwrap();
     exchange.finish().unwrap();
     let late = File::from(descriptors.into_iter().next().unwrap());
     late.write_all_at(&[9; 4096], 0).unwrap();

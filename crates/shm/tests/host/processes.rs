@@ -87,7 +87,7 @@ fn bytes_of_a_writer_that_was_stopped_do_not_appear() {
         let grant = link.take_revoked(key).unwrap();
         let mut exchange = Exchange::begin(vec![grant]).map_err(|(error, _)| error).unwrap();
         while exchange.left() > 0 {
-            exchange.step().unwrap();
+            exchange.step(true).unwrap();
         }
         exchange.finish().unwrap();
         let mut slice = memory.try_into_slice().expect("the exchange is a proof");

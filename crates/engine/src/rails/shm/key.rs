@@ -1,10 +1,11 @@
 //! Keys: memory that a peer may access over each of its links.
 
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use farreach_memory::Exposed;
 use farreach_rail::{LinkKey, PeerKey};
-use farreach_shm::{Access, RevokedGrant};
+use farreach_shm::{Access, ExchangeError};
 
 use crate::Rights;
 
@@ -17,14 +18,14 @@ pub(super) struct GrantKey {
     pub(super) access: Access,
     /// Each link and the number of the grant on it, until it is proven to have ended there.
     pub(super) bound: Vec<(LinkKey, u64)>,
-    /// Grants that were taken from their links for an exchange that could not begin.
-    pub(super) taken: Vec<RevokedGrant>,
     pub(super) is_ended: bool,
-    /// Whether grants of it were taken for an exchange, perhaps that of another key, which has not ended. Until
-    /// then nothing proves its end.
-    pub(super) is_taken: bool,
-    /// Whether others have paused for the exchange that proves its end.
-    pub(super) has_paused: bool,
+    /// Whether its end was reported. It is reported before it is proven for [shared](Exposed::is_read_only)
+    /// memory, which stays shared until then.
+    pub(super) is_told: bool,
+    /// The error of the exchange that was to prove its end. The next request for a proof returns it.
+    pub(super) failed: Option<ExchangeError>,
+    /// The time from which another exchange may begin, after a pause or an exchange that proved nothing.
+    pub(super) retry_at: Option<Instant>,
 }
 
 impl GrantKey {
@@ -33,8 +34,8 @@ impl GrantKey {
             true => Access::ReadWrite,
             false => Access::ReadOnly,
         };
-        let (bound, taken) = (Vec::new(), Vec::new());
-        let (is_ended, is_taken, has_paused) = (false, false, false);
-        Self { peer, memory: Arc::downgrade(memory), access, bound, taken, is_ended, is_taken, has_paused }
+        let (memory, bound) = (Arc::downgrade(memory), Vec::new());
+        let (is_ended, is_told, failed, retry_at) = (false, false, None, None);
+        Self { peer, memory, access, bound, is_ended, is_told, failed, retry_at }
     }
 }

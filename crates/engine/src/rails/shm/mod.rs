@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farreach_memory::{Buffer, Buffers, Exposed, Memory, process_epoch};
@@ -42,7 +42,7 @@ use crate::Rights;
 use end::{End, Stage};
 use error::{ended_key, failed, no_link, no_such_key, paused, report};
 use key::GrantKey;
-use proofs::Proofs;
+use proofs::{Changed, Proofs};
 
 /// The time within which the two sides of a link must have met.
 const MEET_WITHIN: Duration = Duration::from_secs(5);
@@ -363,8 +363,9 @@ impl ShmRail {
 
     /// Reports an ended key when it has ended on all links.
     fn report_if_proven(&mut self, id: KeyId) {
-        let has_ended = |key: &GrantKey| key.is_ended && key.bound.is_empty() && !key.is_taken;
+        let has_ended = |key: &GrantKey| key.is_ended && key.bound.is_empty();
         if self.keys.get(&id).is_some_and(has_ended) {
+            self.tell_ended(id);
             let peer = self.keys.remove(&id).map(|key| key.peer);
             if let Some(count) = peer.and_then(|peer| self.keys_of.get_mut(&peer)) {
                 *count -= 1;
@@ -372,21 +373,16 @@ impl ShmRail {
                     self.keys_of.remove(&peer.expect("it was just found"));
                 }
             }
-            self.backlog.push_back(Event::KeyEnded { key: id });
             self.proofs.end_pause(id);
         }
     }
 
-    /// Reports all ended keys to the memory of a key, whose pages have been exchanged.
-    fn report_all_proven(&mut self, id: KeyId) {
-        let Some(memory) = self.keys.get(&id).map(|key| key.memory.clone()) else { return };
-        let mut of_memory = Vec::new();
-        for (id, key) in self.keys.iter_mut().filter(|(_, key)| Weak::ptr_eq(&key.memory, &memory)) {
-            key.is_taken = false;
-            of_memory.push(*id);
-        }
-        for id in of_memory {
-            self.report_if_proven(id);
+    /// Reports the end of a key, once.
+    fn tell_ended(&mut self, id: KeyId) {
+        if let Some(key) = self.keys.get_mut(&id)
+            && !std::mem::replace(&mut key.is_told, true)
+        {
+            self.backlog.push_back(Event::KeyEnded { key: id });
         }
     }
 
@@ -561,28 +557,26 @@ impl Rail for ShmRail {
 
     fn prove_key(&mut self, id: KeyId) -> Result<(), RailError> {
         self.check("prove the end of a key over shm")?;
-        let Self { keys, proofs, ends, .. } = self;
-        let bound = keys.get(&id).map(|key| key.bound.clone()).unwrap_or_default();
-        let begun = proofs.begin(id, keys, ends);
-        for (link, _) in bound {
+        // It may have been reported meanwhile.
+        let Some(key) = self.keys.get(&id) else { return Ok(()) };
+        if !key.is_ended {
+            let cause = "the key has not ended";
+            return Err(RailError::new("prove the end of a key over shm", cause, "end the key first"));
+        }
+        // Nobody changes shared bytes, so a peer that still reads them reads nothing new. The guard of its
+        // grant stays, and the memory stays shared until the peer has stopped.
+        if key.memory.upgrade().is_some_and(|memory| memory.is_read_only()) {
+            self.tell_ended(id);
+            return Ok(());
+        }
+        for (link, _) in key.bound.clone() {
             self.wake(link);
         }
-        self.report_if_proven(id);
-        for link in begun? {
+        let Self { keys, proofs, ends, .. } = self;
+        for link in proofs.begin(id, keys, ends, Instant::now())? {
             self.backlog.push_back(Event::LinkDown { link, reason: paused() });
         }
         Ok(())
-    }
-
-    fn stop_proof(&mut self, id: KeyId) {
-        if self.check("stop a proof over shm").is_ok() {
-            self.proofs.stop(id);
-            if let Some(key) = self.keys.get_mut(&id) {
-                key.taken.clear();
-                key.is_taken = false;
-            }
-            self.report_if_proven(id);
-        }
     }
 
     #[inline]
@@ -665,9 +659,12 @@ impl Rail for ShmRail {
             self.look();
         }
         let mut count = self.poll_links(sink);
-        if let Some(id) = self.proofs.step(&self.keys) {
-            self.proofs.end_pause(id);
-            self.report_all_proven(id);
+        let Changed { keys, links } = self.proofs.step(&mut self.keys, &mut self.ends);
+        for id in keys {
+            self.report_if_proven(id);
+        }
+        for link in links {
+            self.wake(link);
         }
         if self.proofs.has_resumed() {
             self.bind_waiting();
@@ -723,6 +720,7 @@ impl Drop for ShmRail {
         if self.reset().is_err() {
             return;
         }
+        self.proofs.give_up(&mut self.keys, &mut self.ends);
         let until = Instant::now() + CLOSED_WITHIN;
         while self.ends.values_mut().any(End::has_grants) && Instant::now() < until {
             let keys: Vec<LinkKey> = self.ends.keys().copied().collect();

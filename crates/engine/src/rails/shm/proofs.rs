@@ -1,11 +1,16 @@
 //! Exchanges of pages: the proof for peers that do not confirm that they have stopped.
 //!
-//! One exchange runs at a time, a step with each poll, so that others are served between. The machine
-//! asks again for those that wait.
+//! Each memory has its own exchange. Those that run take turns, a step with each poll, so that others are
+//! served between, and none waits for the end of a long one.
 //!
 //! Other peers may have keys to the same pages, and would go on in the old ones. So they pause: their links
 //! are reported as lost, which revokes what they have, and no key to the memory is bound until the exchange
-//! is over. The machine connects them again, and they get keys to the new pages.
+//! is over. The machine connects them again, and they get keys to the new pages. Nobody pauses for an
+//! exchange that is known to be impossible.
+//!
+//! An exchange that cannot begin is given up: its grants go back to their links, where the end of the peer's
+//! process proves them as before, and others go on. The machine asks again. One that has exchanged some pages
+//! is continued later, because memory in two files cannot be granted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
@@ -13,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use farreach_memory::Exposed;
 use farreach_rail::{KeyId, LinkKey, RailError};
-use farreach_shm::{Access, Exchange, ExchangeError, RevokedGrant};
+use farreach_shm::{Exchange, ExchangeError, Link, RevokedGrant};
 
 use super::end::End;
 use super::key::GrantKey;
@@ -23,207 +28,303 @@ const OPERATION: &str = "prove that a peer has stopped, by an exchange of pages"
 /// How long others pause for an exchange that does not begin.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// The exchange that runs, if there is one.
+/// The time after which an exchange is tried again that has proven nothing. Until then, others that have
+/// paused for it work.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// The time after which a step is tried again that has failed.
+const STEP_AGAIN_AFTER: Duration = Duration::from_millis(250);
+
+/// The proofs that are under way, one for each memory at most.
 #[derive(Debug, Default)]
 pub(super) struct Proofs {
-    running: Option<Running>,
-    paused: Option<Paused>,
+    all: Vec<Proof>,
+    /// Whose turn it is.
+    turn: usize,
+    /// Whether one has ended since [`has_resumed`](Self::has_resumed) was asked.
+    has_ended: bool,
 }
 
 #[derive(Debug)]
-struct Running {
-    key: KeyId,
-    exchange: Exchange,
-    /// The error of the last step. The next request continues.
-    error: Option<ExchangeError>,
-}
-
-/// Memory to which no key is bound.
-#[derive(Debug)]
-struct Paused {
+struct Proof {
     memory: Weak<Exposed>,
-    /// The ended key for which others pause.
+    /// The ended key for which it was begun.
     key: KeyId,
-    until: Instant,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// The links of others are being closed.
+    Pausing { until: Instant },
+    Exchanging {
+        exchange: Exchange,
+        taken: Vec<Taken>,
+        /// The number of bytes to exchange.
+        len: usize,
+        /// The time of the next step, if the last one has failed.
+        retry_at: Option<Instant>,
+    },
+}
+
+/// A grant that was taken from its link for an exchange.
+#[derive(Debug, Clone, Copy)]
+struct Taken {
+    key: KeyId,
+    link: LinkKey,
+    value: u64,
+}
+
+/// What a step has changed.
+#[derive(Debug, Default)]
+pub(super) struct Changed {
+    /// Keys that have ended on a link.
+    pub(super) keys: Vec<KeyId>,
+    /// Links that must be polled.
+    pub(super) links: Vec<LinkKey>,
 }
 
 impl Proofs {
     /// Returns `true` if the next poll has something to do.
     pub(super) fn has_step(&self) -> bool {
-        self.running.as_ref().is_some_and(|running| running.error.is_none())
+        self.all.iter().any(Proof::has_step)
     }
 
     /// Returns whether keys to this memory must not be bound now.
     pub(super) fn pauses(&self, memory: &Weak<Exposed>) -> bool {
-        self.paused.as_ref().is_some_and(|paused| Weak::ptr_eq(&paused.memory, memory))
+        // The memory may have been given back and granted anew since its exchange began.
+        self.find(memory).is_some() || memory.upgrade().is_some_and(|memory| memory.is_exchanging())
     }
 
-    /// Begins an exchange for an ended key, or continues it. Returns the links that must be lost before:
+    fn find(&self, memory: &Weak<Exposed>) -> Option<&Proof> {
+        self.all.iter().find(|proof| Weak::ptr_eq(&proof.memory, memory))
+    }
+
+    fn remove(&mut self, memory: &Weak<Exposed>) {
+        let before = self.all.len();
+        self.all.retain(|proof| !Weak::ptr_eq(&proof.memory, memory));
+        self.has_ended |= self.all.len() < before;
+    }
+
+    /// Begins an exchange for an ended key, or continues to. Returns the links that must be lost before:
     /// over them, other peers have keys to the same pages.
     pub(super) fn begin(
         &mut self,
         id: KeyId,
         keys: &mut HashMap<KeyId, GrantKey>,
         ends: &mut BTreeMap<LinkKey, End>,
+        now: Instant,
     ) -> Result<Vec<LinkKey>, RailError> {
-        match &mut self.running {
-            Some(running) if running.key == id => {
-                return match running.error.take() {
-                    Some(error) => Err(refused(&error)),
-                    None => Ok(Vec::new()),
-                };
-            }
-            // One after the other. The machine asks again.
-            Some(_) => return Ok(Vec::new()),
-            None => {}
-        }
-        // It may have been reported meanwhile.
         let Some(key) = keys.get_mut(&id) else { return Ok(Vec::new()) };
-        if !key.is_ended {
-            return Err(RailError::new(OPERATION, "the key has not ended", "end the key first"));
+        if let Some(error) = key.failed.take() {
+            return Err(refused(&error));
         }
-        if key.access == Access::ReadOnly {
-            end_reading(key, ends);
-            return Ok(Vec::new());
-        }
-        // Others pause for another exchange, which may be about to begin. The machine asks again.
-        if self.paused.as_ref().is_some_and(|paused| paused.key != id) {
-            return Ok(Vec::new());
-        }
+        // The memory was given back without a proof.
         let Some(memory) = key.memory.upgrade() else { return Ok(Vec::new()) };
-        let all_have_ended = key.taken.is_empty()
-            && key.bound.iter().all(|(of, _)| {
-                let link = ends.get_mut(of).and_then(End::link);
-                link.is_none_or(|link| link.process().has_ended())
-            });
+        let of_memory = key.memory.clone();
+        let has_paused = match self.find(&of_memory) {
+            Some(Proof { stage: Stage::Pausing { .. }, key, .. }) if *key == id => true,
+            // It proves this one too, or is about to.
+            Some(_) => return Ok(Vec::new()),
+            None if key.retry_at.is_some_and(|at| now < at) => return Ok(Vec::new()),
+            None => false,
+        };
         // The end of a process is reported by its link.
-        if all_have_ended {
+        if key.bound.iter().all(|(of, _)| has_ended(ends, *of)) {
+            self.remove(&of_memory);
             return Ok(Vec::new());
         }
-        let (of_memory, may_pause) = (key.memory.clone(), !key.has_paused);
         let same = |key: &GrantKey| Weak::ptr_eq(&key.memory, &of_memory);
-        let count = keys.values().filter(|key| same(key)).map(|key| key.bound.len() + key.taken.len()).sum();
-        // A grant that was taken from its link cannot be confirmed any more, so it is taken only if
-        // an exchange is possible.
-        if memory.keys() != count {
-            return Err(refused(&ExchangeError::OtherKeys));
-        }
+        let count = keys.values().filter(|key| same(key)).map(|key| key.bound.len()).sum();
+        let error = match () {
+            () if memory.keys() != count => Some(ExchangeError::OtherKeys),
+            () if memory.has_atomics() && owner_has_handle(&memory) => Some(ExchangeError::OwnerMayWrite),
+            () => None,
+        };
         drop(memory);
+        if let Some(error) = error {
+            self.remove(&of_memory);
+            return Err(refused(&error));
+        }
         let is_open = |of: &LinkKey| ends.get(of).is_some_and(|end| !end.is_closed);
         let others = keys.values().filter(|key| same(key) && !key.is_ended);
         let live: Vec<LinkKey> =
             others.flat_map(|key| &key.bound).map(|(of, _)| *of).filter(is_open).collect();
         if !live.is_empty() {
-            return match self.paused {
-                None if may_pause => {
-                    keys.entry(id).and_modify(|key| key.has_paused = true);
-                    let until = Instant::now() + PAUSE_MAX;
-                    self.paused = Some(Paused { memory: of_memory, key: id, until });
-                    Ok(live)
-                }
+            if has_paused {
                 // They are being closed.
-                Some(_) => Ok(Vec::new()),
-                None => Err(refused(&ExchangeError::OtherKeys)),
-            };
+                return Ok(Vec::new());
+            }
+            keys.entry(id).and_modify(|key| key.retry_at = Some(now + RETRY_AFTER));
+            let stage = Stage::Pausing { until: now + PAUSE_MAX };
+            self.all.push(Proof { memory: of_memory, key: id, stage });
+            return Ok(live);
         }
-        let mut taken: Vec<RevokedGrant> = Vec::new();
-        for key in keys.values_mut().filter(|key| same(key)) {
-            take_revoked(key, ends, &mut taken);
-        }
-        if taken.is_empty() {
+        self.remove(&of_memory);
+        let (grants, taken) = take_revoked(keys, ends, same);
+        if grants.is_empty() {
             return Ok(Vec::new());
         }
-        match Exchange::begin(taken) {
+        match Exchange::begin(grants) {
             Ok(exchange) => {
-                self.running = Some(Running { key: id, exchange, error: None });
-                // A key could not be bound either if nobody had to pause before.
-                let until = Instant::now();
-                self.paused.get_or_insert(Paused { memory: of_memory, key: id, until });
+                let len = exchange.left();
+                let stage = Stage::Exchanging { exchange, taken, len, retry_at: None };
+                self.all.push(Proof { memory: of_memory, key: id, stage });
                 Ok(Vec::new())
             }
             Err((error, grants)) => {
-                keys.entry(id).and_modify(|key| key.taken = grants);
+                put_back(grants, &taken, ends);
+                keys.entry(id).and_modify(|key| key.retry_at = Some(now + RETRY_AFTER));
                 Err(refused(&error))
             }
         }
     }
 
-    /// Exchanges the next pages. Returns the key whose exchange is finished.
-    pub(super) fn step(&mut self, keys: &HashMap<KeyId, GrantKey>) -> Option<KeyId> {
-        let Running { key: id, exchange, error } = self.running.as_mut()?;
-        let memory = keys.get(id).and_then(|key| key.memory.upgrade());
-        // Until the end of the step. What the owner writes meanwhile is written again.
-        let pages = memory.as_ref().map(|memory| memory.lock_pages());
-        // What it changes by a reference to an atomic would be lost. The carrier has a handle, and so has
-        // this function.
-        let has_atomics = pages.as_ref().is_some_and(|pages| pages.has_atomics());
-        let may_change = has_atomics && memory.as_ref().is_some_and(|memory| Arc::strong_count(memory) > 2);
-        if error.is_some() || may_change {
-            return None;
-        }
-        *error = exchange.step().err();
-        if error.is_some() || exchange.left() > 0 {
-            return None;
-        }
-        let Running { key, exchange, .. } = self.running.take()?;
-        exchange.finish().ok()?;
-        Some(key)
-    }
-
-    /// Returns whether keys that were not bound because of a pause can be bound now. It is over if its
-    /// exchange has ended, or has not begun in time.
-    pub(super) fn has_resumed(&mut self) -> bool {
-        let is_over = |paused: &mut Paused| match &self.running {
-            Some(running) => running.key != paused.key,
-            None => paused.until <= Instant::now(),
+    /// Exchanges the next pages of one memory.
+    pub(super) fn step(
+        &mut self,
+        keys: &mut HashMap<KeyId, GrantKey>,
+        ends: &mut BTreeMap<LinkKey, End>,
+    ) -> Changed {
+        let count = self.all.len();
+        let next = (0..count).map(|offset| (self.turn + offset) % count).find(|at| self.all[*at].has_step());
+        let Some(index) = next else { return Changed::default() };
+        self.turn = index + 1;
+        let Proof { memory, key, stage } = &mut self.all[index];
+        let Stage::Exchanging { exchange, taken, len, retry_at } = stage else {
+            unreachable!("it was chosen because it has a step");
         };
-        self.paused.take_if(is_over).is_some()
-    }
-
-    /// Ends the pause for the exchange of a key, which has ended.
-    pub(super) fn end_pause(&mut self, id: KeyId) {
-        if let Some(paused) = self.paused.as_mut().filter(|paused| paused.key == id) {
-            paused.until = Instant::now();
-        }
-    }
-
-    /// Stops the exchange of a key. Its memory is leaked, because a part of it is still within reach
-    /// of the peer, and nothing will prove that it is not.
-    pub(super) fn stop(&mut self, id: KeyId) {
-        self.running.take_if(|running| running.key == id);
-        self.end_pause(id);
-    }
-}
-
-/// Takes the grants of a key from their links. A key that has not ended is bound to closed links only.
-fn take_revoked(key: &mut GrantKey, ends: &mut BTreeMap<LinkKey, End>, taken: &mut Vec<RevokedGrant>) {
-    taken.append(&mut key.taken);
-    key.bound.retain(|(of, value)| {
-        let Some(end) = ends.get_mut(of) else { return true };
-        match end.link().and_then(|link| link.take_revoked(*value)) {
-            Some(grant) => {
-                end.grants.remove(value);
-                taken.push(grant);
-                key.is_taken = true;
-                false
+        // A memory that was given back is in the hand of its owner.
+        let owner_has_handle = memory.upgrade().is_none_or(|memory| owner_has_handle(&memory));
+        match exchange.step(owner_has_handle) {
+            Ok(()) if exchange.left() > 0 => {
+                *retry_at = None;
+                Changed::default()
             }
-            // It has ended meanwhile, which the next poll of the link reports.
-            None => true,
+            Ok(()) => self.end(index, None, keys, ends),
+            // The end of all peers is the proof.
+            Err(error)
+                if exchange.left() == *len || taken.iter().all(|taken| has_ended(ends, taken.link)) =>
+            {
+                self.end(index, Some(error), keys, ends)
+            }
+            Err(error) => {
+                *retry_at = Some(Instant::now() + STEP_AGAIN_AFTER);
+                keys.entry(*key).and_modify(|key| key.failed = Some(error));
+                Changed::default()
+            }
         }
-    });
+    }
+
+    /// Ends the exchange at this index: finishes it, or gives it up because of an error.
+    fn end(
+        &mut self,
+        index: usize,
+        error: Option<ExchangeError>,
+        keys: &mut HashMap<KeyId, GrantKey>,
+        ends: &mut BTreeMap<LinkKey, End>,
+    ) -> Changed {
+        self.has_ended = true;
+        let Proof { key: asked, stage, .. } = self.all.swap_remove(index);
+        let Stage::Exchanging { exchange, taken, .. } = stage else { return Changed::default() };
+        let links = taken.iter().map(|taken| taken.link).collect();
+        let unfinished = match &error {
+            None => exchange.finish().err(),
+            Some(_) => Some(exchange),
+        };
+        if let Some(exchange) = unfinished {
+            put_back(exchange.give_up(), &taken, ends);
+            if let Some(key) = keys.get_mut(&asked) {
+                (key.failed, key.retry_at) = (error, Some(Instant::now() + RETRY_AFTER));
+            }
+            return Changed { keys: Vec::new(), links };
+        }
+        for Taken { key, link, value } in &taken {
+            if let Some(end) = ends.get_mut(link) {
+                end.grants.remove(value);
+                if let Some(met) = end.link() {
+                    met.exchanged(*value);
+                }
+            }
+            if let Some(key) = keys.get_mut(key) {
+                key.bound.retain(|bound| *bound != (*link, *value));
+            }
+        }
+        Changed { keys: taken.iter().map(|taken| taken.key).collect(), links }
+    }
+
+    /// Gives up all exchanges, so that their grants end with the peers.
+    pub(super) fn give_up(&mut self, keys: &mut HashMap<KeyId, GrantKey>, ends: &mut BTreeMap<LinkKey, End>) {
+        while !self.all.is_empty() {
+            self.end(0, Some(ExchangeError::OtherKeys), keys, ends);
+        }
+    }
+
+    /// Returns whether keys that were not bound because of a pause can be bound now: a proof has ended, or
+    /// has not begun in time.
+    pub(super) fn has_resumed(&mut self) -> bool {
+        if self.all.is_empty() && !self.has_ended {
+            return false;
+        }
+        let (before, now) = (self.all.len(), Instant::now());
+        self.all.retain(|proof| !matches!(proof.stage, Stage::Pausing { until } if until <= now));
+        std::mem::take(&mut self.has_ended) || self.all.len() < before
+    }
+
+    /// Ends the pause for a key that needs no exchange any more.
+    pub(super) fn end_pause(&mut self, id: KeyId) {
+        let before = self.all.len();
+        self.all.retain(|proof| proof.key != id || matches!(proof.stage, Stage::Exchanging { .. }));
+        self.has_ended |= self.all.len() < before;
+    }
 }
 
-/// Ends a key by which its peer could only read. That needs no exchange: the peer's library reports that
-/// the key was revoked, whatever it still reads.
-fn end_reading(key: &mut GrantKey, ends: &mut BTreeMap<LinkKey, End>) {
-    key.bound.retain(|(of, value)| {
-        let Some(end) = ends.get_mut(of) else { return true };
-        let Some(grant) = end.link().and_then(|link| link.take_revoked(*value)) else { return true };
-        end.grants.remove(value);
-        // It is a grant for reading, so it ends.
-        drop(grant.end_reading());
-        false
-    });
+impl Proof {
+    fn has_step(&self) -> bool {
+        match &self.stage {
+            Stage::Pausing { .. } => false,
+            Stage::Exchanging { retry_at, .. } => retry_at.is_none_or(|at| at <= Instant::now()),
+        }
+    }
+}
+
+/// Returns whether the process at the other side of a link has ended.
+fn has_ended(ends: &mut BTreeMap<LinkKey, End>, link: LinkKey) -> bool {
+    let link = ends.get_mut(&link).and_then(End::link);
+    link.is_none_or(|link| link.process().has_ended())
+}
+
+/// Returns whether anybody but the carrier and the caller has a handle.
+fn owner_has_handle(memory: &Arc<Exposed>) -> bool {
+    Arc::strong_count(memory) > 2
+}
+
+/// Takes the grants of a memory from their links. A key that has not ended is bound to closed links only.
+/// What has ended meanwhile is not taken: the next poll of its link reports it.
+fn take_revoked(
+    keys: &HashMap<KeyId, GrantKey>,
+    ends: &mut BTreeMap<LinkKey, End>,
+    same: impl Fn(&GrantKey) -> bool,
+) -> (Vec<RevokedGrant>, Vec<Taken>) {
+    let mut grants = (Vec::new(), Vec::new());
+    for (id, key) in keys.iter().filter(|(_, key)| same(key)) {
+        for (link, value) in &key.bound {
+            let met = ends.get_mut(link).and_then(End::link);
+            if let Some(grant) = met.and_then(|met| met.take_revoked(*value)) {
+                grants.0.push(grant);
+                grants.1.push(Taken { key: *id, link: *link, value: *value });
+            }
+        }
+    }
+    grants
+}
+
+/// Puts grants back to the links from which they were taken, in the same order.
+fn put_back(grants: Vec<RevokedGrant>, taken: &[Taken], ends: &mut BTreeMap<LinkKey, End>) {
+    for (grant, taken) in grants.into_iter().zip(taken) {
+        let link: Option<&mut Link> = ends.get_mut(&taken.link).and_then(End::link);
+        link.expect("a link stays as long as it has grants").put_back(grant);
+    }
 }
 
 fn refused(error: &ExchangeError) -> RailError {
