@@ -66,6 +66,14 @@ pub(crate) struct Mapped {
     pub(crate) files: Option<Extents>,
 }
 
+impl Mapped {
+    /// Returns whether this process was forked from the one that has mapped the pages. They are not at
+    /// their address here, and something else may be.
+    pub(crate) fn is_of_parent(&self) -> bool {
+        self.epoch != process_epoch()
+    }
+}
+
 // SAFETY: an allocation holds only an address and a length. Access to the bytes is governed by the
 // slices over it, each of which is `Send` by its own fields.
 unsafe impl Send for Allocation {}
@@ -242,9 +250,9 @@ impl Drop for Allocation {
     fn drop(&mut self) {
         // SAFETY: the allocation ends, and `Memory` drops it only after the last slice.
         drop(unsafe { self.take_vec() });
-        if let Origin::Mapped(Mapped { len: mapped_len, epoch, .. }) = self.origin {
+        if let Origin::Mapped(mapped) = &self.origin {
             // A forked child has not inherited the pages.
-            if epoch != process_epoch() {
+            if mapped.is_of_parent() {
                 return;
             }
             // munmap of an existing mapping does not fail. If it did, the pages would stay mapped,
@@ -253,7 +261,7 @@ impl Drop for Allocation {
             // exchange replaces pages of it without changing its bounds. No usable
             // pointer into it is left: `Memory` drops its allocation after the last slice and the
             // last registration, and `map_pages` drops one that nothing else has seen.
-            unsafe { libc::munmap(self.start.as_ptr().cast(), mapped_len) };
+            unsafe { libc::munmap(self.start.as_ptr().cast(), mapped.len) };
         }
     }
 }

@@ -85,6 +85,8 @@ impl Exchange {
     /// `owner_has_handle` tells whether the owner may have a handle on the exposed memory, and with it a
     /// reference to an atomic that it has [had before](crate::Exposed::has_atomics).
     pub fn step(&mut self, owner_has_handle: bool) -> Result<(), ExchangeError> {
+        // First: another thread may have held the lock when this process was forked.
+        mapped(&self.memory)?;
         let Some(keys) = self.guards.first().map(|guard| Arc::clone(guard.keys())) else { return Ok(()) };
         let _pages = keys.lock_pages();
         // Under the lock: who gets a reference, or a slice, notes it under the same lock before.
@@ -178,8 +180,10 @@ impl Drop for Exchange {
     }
 }
 
+/// Returns the pages of memory that this process has mapped.
 fn mapped(memory: &Memory) -> Result<&Mapped, ExchangeError> {
-    memory.allocation().mapped().ok_or(ExchangeError::NoFile)
+    let mapped = memory.allocation().mapped().ok_or(ExchangeError::NoFile)?;
+    if mapped.is_of_parent() { Err(ExchangeError::Forked) } else { Ok(mapped) }
 }
 
 /// The parts of an exchange that begins: the allocation, the range in it, the file for the new pages, and
@@ -444,6 +448,9 @@ pub enum ExchangeError {
     /// the memory back as a slice.
     #[error("the owner of the memory may have a reference to an atomic of it, or a slice")]
     OwnerMayWrite,
+    /// This process was forked from the one that has allocated the memory.
+    #[error("the memory belongs to the process that this one was forked from")]
+    Forked,
     /// A system call failed.
     #[error("{call}: {error}")]
     Call {
@@ -467,6 +474,7 @@ impl ExchangeError {
             Self::Register { .. } => "raise the limit of locked memory (`ulimit -l`)",
             Self::Shared => "wait for the end of the peer's process: the bytes stay shared until then",
             Self::OwnerMayWrite => "use `write_at` and `read_at` instead of `atomic_at`",
+            Self::Forked => "revoke in the process that has granted the memory",
             Self::Call { .. } => "free memory, and raise `ulimit -n` and vm.max_map_count",
         }
     }
@@ -857,6 +865,65 @@ mod tests {
         };
         taken.unwrap();
         restore(exposed.address(), &old, &open_maps().unwrap());
+    }
+
+    /// A registration that counts its end.
+    struct Released(Arc<AtomicU8>);
+
+    impl Release for Released {
+        fn release(self: Box<Self>) -> bool {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            true
+        }
+
+        unsafe fn renew(&self, _: NonNull<u8>, _: usize) -> Result<Registration, String> {
+            Err("it is not renewed".to_owned())
+        }
+    }
+
+    /// The child has the descriptors of the files, and not the pages.
+    #[test]
+    fn a_forked_child_changes_nothing_of_its_parent() {
+        assert!(run_role("role_that_forks").success());
+    }
+
+    #[test]
+    #[ignore = "a role in another test"]
+    fn role_that_forks() {
+        let mut slice = Memory::allocate(2 * EXCHANGE_STEP).unwrap();
+        slice.fill(7);
+        let exposed = slice.expose();
+        let mut exchange = begin(vec![exposed.guard_key(KeyAccess::Write).unwrap()]).unwrap();
+        exchange.step().unwrap();
+        let other = Memory::allocate(4096).unwrap().expose();
+        let released = Arc::new(AtomicU8::new(0));
+        let registration = || Ok::<_, ()>(Registration::new(1, Box::new(Released(Arc::clone(&released)))));
+        // SAFETY: no device knows the key.
+        unsafe { other.memory().attach(DomainId::unique(), registration) }.unwrap();
+        // SAFETY: this process has one thread that allocates, and the child ends by `_exit`.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let is_refused = |step| matches!(step, Err(ExchangeError::Forked));
+            let files = exposed.memory().allocation().mapped().unwrap().files.as_ref().unwrap();
+            let of_parent = files.lock().of(EXCHANGE_STEP, 4096).pop().unwrap();
+            let begun = begin(vec![other.guard_key(KeyAccess::Write).unwrap()]);
+            let is_right = is_refused(exchange.step())
+                && is_refused(begun.map(drop).map_err(|(error, _)| error))
+                && of_parent.file.punch(of_parent.file_offset, of_parent.len).is_err()
+                && of_parent.file.seal(FileAccess::ReadOnly).is_err()
+                && of_parent.file.map(0, 4096).is_err();
+            drop((exchange, exposed, other));
+            let is_right = is_right && released.load(Ordering::Relaxed) == 0;
+            // SAFETY: it ends the process.
+            unsafe { libc::_exit(i32::from(!is_right)) };
+        }
+        let mut status = -1;
+        // SAFETY: the kernel writes the status to the local.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert!(exposed.to_vec().iter().all(|byte| *byte == 7), "bytes of the parent are lost");
+        assert_eq!(status, 0, "the child's exit status");
+        run(exchange);
+        assert!(exposed.try_into_slice().unwrap().iter().all(|byte| *byte == 7));
     }
 
     #[test]

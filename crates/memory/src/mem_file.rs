@@ -3,6 +3,9 @@
 //! Invariant: the size of a file never changes after [`MemFile::create`] has returned, in any
 //! process (`F_SEAL_SHRINK`, `F_SEAL_GROW`). An access within it never raises SIGBUS because the
 //! file has become shorter.
+//!
+//! Only the process that has created a file changes, seals or maps it: a forked child has the descriptor, too,
+//! and the pages are those of its parent.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -16,6 +19,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
 use rustix::process::{Resource, getrlimit};
+
+use crate::epoch::process_epoch;
 
 /// The access to a file that another process gets with its descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +38,8 @@ pub(crate) struct MemFile {
     len: usize,
     is_huge: bool,
     id: u64,
+    /// The process that has created it.
+    epoch: u64,
     /// The access that the seals permit to other processes. `None` until a descriptor is passed.
     sealed_for: Mutex<Option<FileAccess>>,
 }
@@ -54,12 +61,21 @@ impl MemFile {
         ftruncate(&fd, len as u64)?;
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)?;
         let id = IDS.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { fd, len, is_huge, id, sealed_for: Mutex::new(None) })
+        Ok(Self { fd, len, is_huge, id, epoch: process_epoch(), sealed_for: Mutex::new(None) })
+    }
+
+    /// Returns an error in a forked child.
+    fn check(&self) -> io::Result<()> {
+        if self.epoch == process_epoch() {
+            return Ok(());
+        }
+        Err(io::Error::other("the memory belongs to the process that this one was forked from"))
     }
 
     /// Maps a part of the file at an address that the kernel chooses. A forked child does not
     /// inherit the mapping: it would write to memory that is no longer its parent's.
     pub(crate) fn map(&self, offset: u64, len: usize) -> io::Result<NonNull<u8>> {
+        self.check()?;
         assert!(offset.checked_add(len as u64).is_some_and(|end| end <= self.len as u64));
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address chosen by the kernel overlaps nothing that exists.
@@ -77,6 +93,7 @@ impl MemFile {
 
     /// Allocates all pages of the file. Returns an error where touching a page would raise SIGBUS.
     pub(crate) fn allocate(&self) -> io::Result<()> {
+        self.check()?;
         Ok(fallocate(&self.fd, FallocateFlags::empty(), 0, self.len as u64)?)
     }
 
@@ -85,6 +102,7 @@ impl MemFile {
     /// Huge pages stay: a process that then writes to one would get SIGBUS if no huge page is free.
     /// So do the pages of a file that is sealed against writing, because the kernel refuses.
     pub(crate) fn punch(&self, offset: u64, len: usize) -> io::Result<bool> {
+        self.check()?;
         if self.is_huge {
             return Ok(false);
         }
@@ -103,6 +121,7 @@ impl MemFile {
     /// any. If the first descriptor was passed for writing, a later one for reading is not enforced
     /// by a seal.
     pub(crate) fn seal(&self, access: FileAccess) -> io::Result<bool> {
+        self.check()?;
         let mut sealed_for = self.sealed_for.lock().unwrap_or_else(PoisonError::into_inner);
         match (*sealed_for, access) {
             (None, _) => {

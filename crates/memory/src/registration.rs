@@ -8,6 +8,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use crate::epoch::process_epoch;
+
 /// The maximum number of domains that can register one allocation. Each device or provider has one,
 /// and a large machine has 16 devices.
 const DOMAINS_MAX: usize = 32;
@@ -81,6 +83,8 @@ struct Kept {
     domain: DomainId,
     local_key: AtomicU64,
     guards: Mutex<Vec<Box<dyn Release>>>,
+    /// The process that has registered the memory.
+    epoch: u64,
 }
 
 impl fmt::Debug for Kept {
@@ -138,7 +142,7 @@ impl Registrations {
         let place = place.ok_or(AttachError::TooManyDomains)?;
         let Registration { local_key, guard } = register().map_err(AttachError::Register)?;
         let (local_key, guards) = (AtomicU64::new(local_key), Mutex::new(vec![guard]));
-        let set = place.set(Kept { domain, local_key, guards });
+        let set = place.set(Kept { domain, local_key, guards, epoch: process_epoch() });
         set.expect("the lock is held, and the place was empty");
         Ok(())
     }
@@ -169,11 +173,20 @@ impl Registrations {
 
     /// Ends all registrations. Returns `true` if it is proven that no device can access the pages
     /// any more.
+    ///
+    /// A forked child has the descriptors by which they could be ended, and leaves them to its parent.
     pub(crate) fn release_all(&mut self) -> bool {
-        let kept = self.kept.iter_mut().filter_map(OnceLock::take);
-        let guards = kept.flat_map(|kept| kept.guards.into_inner().unwrap_or_else(PoisonError::into_inner));
-        // `fold` ends each one, even after one that could not be ended. `all` would stop there.
-        guards.map(Release::release).fold(true, |all, one| all & one)
+        let epoch = process_epoch();
+        let end = |kept: Kept| {
+            if kept.epoch != epoch {
+                std::mem::forget(kept);
+                return false;
+            }
+            let guards = kept.guards.into_inner().unwrap_or_else(PoisonError::into_inner);
+            // `fold` ends each one, even after one that could not be ended. `all` would stop there.
+            guards.into_iter().map(Release::release).fold(true, |all, one| all & one)
+        };
+        self.kept.iter_mut().filter_map(OnceLock::take).map(end).fold(true, |all, one| all & one)
     }
 }
 

@@ -185,6 +185,8 @@ impl Link {
             producer: Producer::new(Arc::clone(&segment), side.ring()),
             consumer: Consumer::new(Arc::clone(&segment), side.other().ring()),
             grants: OwnGrants::new(Arc::clone(&segment), side),
+            // Of the process that has mapped the segment: a meeting may go on in a forked child.
+            epoch: segment.epoch(),
             segment,
             socket: Some(socket),
             peer_event,
@@ -204,7 +206,6 @@ impl Link {
             only_waits: false,
             must_look: false,
             awaits_socket: false,
-            epoch: process_epoch(),
             state: State::Up,
         })
     }

@@ -169,6 +169,10 @@ impl Mapping {
     pub(crate) fn access(&self) -> Access {
         self.access
     }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
 }
 
 impl Drop for Mapping {

@@ -109,6 +109,12 @@ impl Segment {
         Ok(Self { mapping: Mapping::new(fd, LEN, Access::ReadWrite)? })
     }
 
+    /// Returns the epoch of the process that has mapped it. Others have nothing at its address, or something
+    /// else.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.mapping.epoch()
+    }
+
     #[inline(always)]
     fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < WORDS);

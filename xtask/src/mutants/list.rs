@@ -561,6 +561,28 @@ pub(super) const MUTANTS: &[Mutant] = &[
             return Err(self);",
         test: "exchange::tests::an_exchange_that_is_dropped_leaks_the_memory",
     },
+    // A forked child has the descriptors of its parent, and not the pages.
+    Mutant {
+        name: "an exchange goes on in a forked child",
+        file: "crates/memory/src/exchange.rs",
+        guard: "if mapped.is_of_parent() { Err(ExchangeError::Forked) } else { Ok(mapped) }",
+        instead: "Ok(mapped)",
+        test: "exchange::tests::a_forked_child_changes_nothing_of_its_parent",
+    },
+    Mutant {
+        name: "a forked child changes a file of its parent",
+        file: "crates/memory/src/mem_file.rs",
+        guard: "if self.epoch == process_epoch() {",
+        instead: "if true {",
+        test: "exchange::tests::a_forked_child_changes_nothing_of_its_parent",
+    },
+    Mutant {
+        name: "a forked child ends registrations of its parent",
+        file: "crates/memory/src/registration.rs",
+        guard: "if kept.epoch != epoch {",
+        instead: "if false && kept.epoch != epoch {",
+        test: "exchange::tests::a_forked_child_changes_nothing_of_its_parent",
+    },
     Mutant {
         name: "the size of shared memory is not sealed",
         file: "crates/memory/src/mem_file.rs",

@@ -3,10 +3,14 @@
 use std::time::Instant;
 
 use farreach_memory::{Exposed, Memory};
-use farreach_shm::{Access, Event, Exchange, Link, LinkError, OperationError, PostError, Request, Target};
+use farreach_shm::{
+    Access, Connecting, Event, Exchange, Link, LinkError, OperationError, PostError, Request, Target,
+};
 use rustix::process::Signal;
 
-use crate::pair::{PATIENCE, Peer, accept, connect_as_peer, listener, message, send, slice, wait};
+use crate::pair::{
+    OURS, PATIENCE, Peer, THEIRS, accept, connect_as_peer, listener, message, send, slice, wait,
+};
 
 /// The bytes that a writer writes at once: one step.
 const BLOCK: usize = 256 << 10;
@@ -218,6 +222,40 @@ fn role_of_one_that_forks() {
     std::thread::sleep(std::time::Duration::from_millis(100));
 }
 
+/// A meeting that began before the fork. The segment is mapped in the parent only.
+#[test]
+fn a_link_that_a_forked_child_gets_is_of_no_use() {
+    let peer = Peer::start("processes::role_of_one_that_forks_while_it_connects", &listener());
+    let (is_success, output) = peer.end();
+    assert!(is_success, "{output}");
+}
+
+#[test]
+#[ignore = "a role in another test"]
+fn role_of_one_that_forks_while_it_connects() {
+    let mut listener = listener();
+    let mut connecting = Connecting::new(listener.name(), THEIRS, OURS).unwrap();
+    assert!(connecting.poll().unwrap().is_none());
+    // SAFETY: the child calls functions that are safe after a fork of a program whose other thread
+    // only waits, and ends by `_exit`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let mut link = wait("a link", || connecting.poll().unwrap());
+        let post = link.post(2, Request::Send, farreach_memory::Buffers::None);
+        let is_refused = matches!(post, Err((PostError::Link(LinkError::Forked), _)));
+        let mut down = 0;
+        link.poll(|event| down += u32::from(matches!(event, Event::Down(LinkError::Forked))));
+        drop(link);
+        // SAFETY: it ends the process.
+        unsafe { libc::_exit(i32::from(!(is_refused && down == 1))) };
+    }
+    let _link = accept(&mut listener);
+    let mut status = -1;
+    // SAFETY: the kernel writes the status to the local.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child's exit status");
+}
+
 /// Eight processes contend for one word.
 #[test]
 fn sums_of_many_processes_are_right() {
@@ -227,8 +265,7 @@ fn sums_of_many_processes_are_right() {
     let mut peers = Vec::new();
     for number in 0..8 {
         if number > 0 {
-            let again =
-                farreach_shm::Expected { id: number, theirs: crate::pair::THEIRS, ours: crate::pair::OURS };
+            let again = farreach_shm::Expected { id: number, theirs: THEIRS, ours: OURS };
             listener.expect(again);
         }
         let peer = Peer::start("processes::role_of_one_that_adds", &listener);
