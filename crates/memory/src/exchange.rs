@@ -894,7 +894,7 @@ mod tests {
         slice.fill(7);
         let exposed = slice.expose();
         let mut exchange = begin(vec![exposed.guard_key(KeyAccess::Write).unwrap()]).unwrap();
-        exchange.step().unwrap();
+        exchange.step(true).unwrap();
         let other = Memory::allocate(4096).unwrap().expose();
         let released = Arc::new(AtomicU8::new(0));
         let registration = || Ok::<_, ()>(Registration::new(1, Box::new(Released(Arc::clone(&released)))));
@@ -907,7 +907,7 @@ mod tests {
             let files = exposed.memory().allocation().mapped().unwrap().files.as_ref().unwrap();
             let of_parent = files.lock().of(EXCHANGE_STEP, 4096).pop().unwrap();
             let begun = begin(vec![other.guard_key(KeyAccess::Write).unwrap()]);
-            let is_right = is_refused(exchange.step())
+            let is_right = is_refused(exchange.step(true))
                 && is_refused(begun.map(drop).map_err(|(error, _)| error))
                 && of_parent.file.punch(of_parent.file_offset, of_parent.len).is_err()
                 && of_parent.file.seal(FileAccess::ReadOnly).is_err()

@@ -23,6 +23,12 @@ pub enum LinkError {
     /// The peer wrote or sent something that this release never writes.
     #[error("{0}")]
     Nonsense(Nonsense),
+    /// The peer does not receive what it is sent.
+    #[error("the peer has left {packets} packets without receiving them")]
+    Unread {
+        /// The number of packets.
+        packets: usize,
+    },
     /// This process was forked from the one that opened the link.
     #[error("the link belongs to the process that this one was forked from")]
     Forked,
@@ -47,6 +53,7 @@ impl LinkError {
             Self::PeerEnded | Self::PeerClosed => "start the peer again, and connect again",
             Self::Closed => "connect again",
             Self::Nonsense(_) => "run the same release on both sides",
+            Self::Unread { .. } => "poll the peer's link, and connect again",
             Self::Forked => "open the link in the process that uses it",
             Self::Call { .. } => "see the cause",
         }

@@ -2,7 +2,7 @@
 //!
 //! A [`Link`] connects two processes of one user. Each grants memory to the other, and accesses
 //! memory of the other by copies and atomics of its own. The target's processor takes no part.
-//! Immediates and messages go through two rings in shared memory; an eventfd wakes a side that
+//! Immediates and messages go through two rings in shared memory; a packet wakes a side that
 //! sleeps.
 //!
 //! ```text
@@ -48,6 +48,8 @@
 //! In a forked child, the methods of a link return [`LinkError::Forked`]: the child inherits no
 //! mappings.
 
+mod accepts;
+mod closer;
 mod copy;
 mod directory;
 mod error;

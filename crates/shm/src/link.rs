@@ -4,13 +4,12 @@ mod perform;
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use farreach_memory::{Backing, Buffer, Buffers, Exposed, FileAccess, process_epoch};
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
-use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::event::{Timespec, epoll};
 
 use crate::copy::copy;
 use crate::error::{GrantError, LinkError, OperationError, PostError};
@@ -21,7 +20,7 @@ use crate::operation::{Change, Cursor, Direction, Operation, Request, STEP, Step
 use crate::process::Process;
 use crate::remote::RemoteKeys;
 use crate::ring::{Consumer, Nonsense, Producer};
-use crate::segment::{Segment, Side};
+use crate::segment::{GENERATIONS, Segment, Side};
 use crate::sleep;
 use crate::socket::{Receive, Socket};
 use crate::wire::Packet;
@@ -39,7 +38,10 @@ const POLLS_PER_LOOK: u32 = 1024;
 const IMMEDIATE: u8 = 1;
 const MESSAGE: u8 = 2;
 
-const OF_EVENT: u64 = 0;
+/// Packets that may wait for room. A peer that receives none for long still gets a grant, its end, and an
+/// answer for each place of a grant.
+const OUTGOING_MAX: usize = 3 * GENERATIONS;
+
 const OF_SOCKET: u64 = 1;
 const OF_PROCESS: u64 = 2;
 
@@ -98,11 +100,8 @@ pub struct Link {
     segment: Arc<Segment>,
     producer: Producer<Arc<Segment>>,
     consumer: Consumer<Arc<Segment>>,
+    /// Wakes each side, too. After the end of the link, its end tells that the peer's link has ended.
     socket: Option<Socket>,
-    /// Wakes the peer.
-    peer_event: OwnedFd,
-    /// Wakes this side. It is never read: each write is a new edge for `epoll`.
-    _own_event: OwnedFd,
     epoll: OwnedFd,
     process: Process,
     grants: OwnGrants,
@@ -152,33 +151,16 @@ pub(crate) struct Parts {
     pub(crate) side: Side,
     pub(crate) segment: Segment,
     pub(crate) socket: Socket,
-    pub(crate) peer_event: OwnedFd,
-    pub(crate) own_event: OwnedFd,
     pub(crate) process: Process,
-}
-
-/// Creates the descriptor by which the peer wakes this side.
-pub(crate) fn own_event() -> io::Result<OwnedFd> {
-    Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
-}
-
-/// Returns whether a descriptor that came from the peer is an eventfd that does not block.
-pub(crate) fn is_event(fd: &OwnedFd) -> bool {
-    let is_nonblocking = fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK));
-    // Without /proc, the kernel does not tell.
-    let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
-    is_nonblocking && link.map_or(true, |link| link.as_os_str() == "anon_inode:[eventfd]")
 }
 
 impl Link {
     pub(crate) fn new(parts: Parts) -> io::Result<Self> {
-        let Parts { side, segment, socket, peer_event, own_event, process } = parts;
+        let Parts { side, segment, socket, process } = parts;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let add =
-            |fd: BorrowedFd<'_>, data, flags| epoll::add(&epoll, fd, epoll::EventData::new_u64(data), flags);
-        add(own_event.as_fd(), OF_EVENT, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
-        add(socket.as_fd(), OF_SOCKET, epoll::EventFlags::IN)?;
-        add(process.as_fd(), OF_PROCESS, epoll::EventFlags::IN)?;
+        for (fd, name) in [(socket.as_fd(), OF_SOCKET), (process.as_fd(), OF_PROCESS)] {
+            epoll::add(&epoll, fd, epoll::EventData::new_u64(name), epoll::EventFlags::IN)?;
+        }
         let segment = Arc::new(segment);
         Ok(Self {
             side,
@@ -189,8 +171,6 @@ impl Link {
             epoch: segment.epoch(),
             segment,
             socket: Some(socket),
-            peer_event,
-            _own_event: own_event,
             epoll,
             process,
             keys: RemoteKeys::default(),
@@ -354,35 +334,34 @@ impl Link {
     #[inline]
     fn push(&mut self, kind: u8, bytes: &[u8]) -> Result<bool, OperationError> {
         match self.producer.push(kind, bytes) {
-            Ok(true) => self.wake(sleep::FOR_ENTRIES).map(|()| true),
-            Ok(false) => return Ok(false),
-            Err(nonsense) => Err(nonsense.into()),
+            Ok(true) => {
+                self.wake(sleep::FOR_ENTRIES);
+                Ok(true)
+            }
+            Ok(false) => Ok(false),
+            Err(nonsense) => {
+                self.go_down(nonsense.into());
+                Err(OperationError::Link(nonsense.into()))
+            }
         }
-        .map_err(|error| {
-            self.go_down(error.clone());
-            OperationError::Link(error)
-        })
     }
 
     #[inline]
-    fn wake(&self, reasons: u64) -> Result<(), LinkError> {
+    fn wake(&mut self, reasons: u64) {
         if sleep::must_wake(&*self.segment, self.side.other().sleep_at(), reasons) {
-            return self.signal_peer();
+            self.signal_peer();
         }
-        Ok(())
     }
 
+    /// Wakes the peer by a packet, not by an eventfd: the peer could let a write to that block, because
+    /// both sides have the same file open.
     #[cold]
-    fn signal_peer(&self) -> Result<(), LinkError> {
-        // The flag belongs to the file, which the peer has open, too.
-        let flags = fcntl_getfl(&self.peer_event).map_err(|error| LinkError::call("fcntl", error))?;
-        if !flags.contains(OFlags::NONBLOCK) {
-            return Err(Nonsense { what: "a flag that lets its eventfd block" }.into());
-        }
-        match rustix::io::write(&self.peer_event, &1_u64.to_ne_bytes()) {
-            // A counter that is full wakes, too.
-            Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
-            Err(error) => Err(LinkError::call("write to an eventfd", error)),
+    fn signal_peer(&mut self) {
+        let Some(socket) = &self.socket else { return };
+        if socket.wake(&Packet::Wake.to_bytes()).is_err() {
+            // The next poll looks at what the peer has sent, tries again, and ends the link otherwise.
+            self.outgoing.push_back((Packet::Wake, None));
+            self.must_look = true;
         }
     }
 
@@ -556,7 +535,10 @@ impl Link {
                 _ => return Err(Nonsense { what: "an entry of no kind" }.into()),
             }
         }
-        if taken > 0 { self.wake(sleep::FOR_ROOM) } else { Ok(()) }
+        if taken > 0 {
+            self.wake(sleep::FOR_ROOM);
+        }
+        Ok(())
     }
 
     /// Looks at the socket and at the process of the peer.
@@ -588,12 +570,19 @@ impl Link {
                 Receive::Packet(received) => received,
                 Receive::Nothing => return Ok(()),
                 Receive::Closed => return Err(LinkError::PeerClosed),
-                Receive::Wrong => return Err(Nonsense { what: "a packet of another length" }.into()),
+                Receive::Wrong(what) => return Err(Nonsense { what }.into()),
             };
+            let packet = Packet::from_bytes(&received.bytes);
+            if packet == Some(Packet::Wake) {
+                // It has done what it is for. If nothing else was announced, nothing else is there.
+                if self.segment.load(self.side.other().control_at(), Ordering::Acquire) == self.control_seen {
+                    return Ok(());
+                }
+                continue;
+            }
             self.control_seen = self.control_seen.wrapping_add(1);
-            match Packet::from_bytes(&received.bytes) {
-                Some(Packet::Grant(announced)) if received.is_cut => self.keys.add(announced, Vec::new())?,
-                Some(Packet::Grant(announced)) => self.keys.add(announced, received.descriptors)?,
+            match packet {
+                Some(Packet::Grant(announced)) => self.keys.add(announced, received.memory)?,
                 Some(Packet::Revoke { key }) => {
                     // Operations in flight that use it find no key, and end as revoked: none is
                     // within a step.
@@ -614,6 +603,9 @@ impl Link {
 
     /// Sends a packet, or queues it.
     fn send(&mut self, packet: Packet, backing: Option<Backing>) -> Result<(), LinkError> {
+        if self.outgoing.len() >= OUTGOING_MAX {
+            return Err(LinkError::Unread { packets: OUTGOING_MAX });
+        }
         // Counted before it is sent: the peer waits for a key that it does not know yet.
         self.control_sent = self.control_sent.wrapping_add(1);
         self.segment.store(self.side.control_at(), self.control_sent, Ordering::Release);
@@ -625,7 +617,7 @@ impl Link {
         let Some(socket) = &self.socket else { return Ok(()) };
         while let Some((packet, backing)) = self.outgoing.front() {
             let fd = backing.as_ref().map(AsFd::as_fd);
-            match socket.send(&packet.to_bytes(), fd.as_slice()) {
+            match socket.send(&packet.to_bytes(), fd) {
                 Ok(true) => self.outgoing.pop_front(),
                 Ok(false) => break,
                 Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => {
@@ -727,7 +719,7 @@ impl Link {
     ///
     /// Operations of the peer that have not ended report that the grant was revoked.
     pub fn revoke(&mut self, key: u64) {
-        if self.epoch != process_epoch() || !self.grants.revoke(key) || self.socket.is_none() {
+        if self.epoch != process_epoch() || !self.grants.revoke(key) || self.down().is_some() {
             return;
         }
         if let Err(error) = self.send(Packet::Revoke { key }, None) {
@@ -797,12 +789,20 @@ impl Link {
         self.state = State::Down { reason, is_told: false, is_proven: false };
         // Release: the peer that sees it sees all that was written before.
         self.segment.store(self.side.stopped_at(), 1, Ordering::Release);
-        // The peer notices that the socket is closed, also if it sleeps. The descriptor leaves the
-        // epoll by being closed.
+        // The peer notices that no packet follows, also if it sleeps. The same tells this side about the end
+        // of the peer's link; what it sends meanwhile does not wake this side.
+        let Some(socket) = &self.socket else { return };
+        socket.end();
+        let (data, none) = (epoll::EventData::new_u64(OF_SOCKET), epoll::EventFlags::empty());
+        if epoll::modify(&self.epoll, socket, data, none).is_err() {
+            self.close_socket();
+        }
+    }
+
+    fn close_socket(&mut self) {
         if let Some(socket) = self.socket.take() {
             let _ = epoll::delete(&self.epoll, &socket);
         }
-        let _ = self.signal_peer();
     }
 
     /// In a forked child: returns the buffers, and touches no shared memory.
@@ -819,11 +819,14 @@ impl Link {
     /// After the end of the link: ends the grants when the peer has stopped.
     fn look_for_proofs(&mut self) {
         let State::Down { is_proven, .. } = self.state else { return };
-        // Takes the edge of the eventfd, so that a sleeper sleeps.
-        let mut events = [const { std::mem::MaybeUninit::uninit() }; 4];
-        let _ = epoll::wait(&self.epoll, &mut events, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
         if is_proven {
             return;
+        }
+        let mut events = [const { std::mem::MaybeUninit::uninit() }; 4];
+        let events = epoll::wait(&self.epoll, &mut events, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+        // The peer has ended its link: it says so in the segment, or only the end of its process is a proof.
+        if events.is_ok_and(|(events, _)| events.iter().any(|event| event.data.u64() == OF_SOCKET)) {
+            self.close_socket();
         }
         self.polls = self.polls.wrapping_add(1);
         if self.has_peer_stopped() || self.polls.is_multiple_of(16) && self.process.has_ended() {
@@ -832,6 +835,7 @@ impl Link {
             }
             self.ended_grants.extend(self.grants.all_stopped());
             let _ = epoll::delete(&self.epoll, &self.process);
+            self.close_socket();
         }
     }
 }

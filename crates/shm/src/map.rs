@@ -141,22 +141,6 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Makes the page tables of a range ready, as far as the kernel can, so that the first accesses
-    /// cause no page faults.
-    pub(crate) fn populate(&self, offset: usize, len: usize) {
-        let advice = match self.access {
-            Access::ReadOnly => Advice::LinuxPopulateRead,
-            Access::ReadWrite => Advice::LinuxPopulateWrite,
-        };
-        let start = offset & !4095;
-        let end = (offset + len).min(self.len);
-        if start < end {
-            // SAFETY: the range is within this mapping. The advice changes no byte, and returns an
-            // error where an access would raise a signal.
-            let _ = unsafe { madvise(self.start.as_ptr().add(start).cast(), end - start, advice) };
-        }
-    }
-
     #[inline(always)]
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.start

@@ -14,11 +14,13 @@ use rustix::net::{
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 
+use crate::accepts::Accepts;
 use crate::directory::{Directory, DirectoryError, FindError, NAME, SocketFile, is_name};
 use crate::error::Hex;
-use crate::link::{Link, Parts, is_event, own_event};
+use crate::link::{Link, Parts};
 use crate::map::DescriptorError;
-use crate::process::{Process, ProcessError};
+use crate::obstacle::Obstacle;
+use crate::process::{Process, ProcessError, check_user};
 use crate::segment::{Segment, Side};
 use crate::socket::{Receive, Received, Socket};
 use crate::wire::{Nonce, Packet, is_same_nonce};
@@ -73,6 +75,9 @@ pub enum MeetError {
     /// A descriptor of the other side cannot be used.
     #[error("{0}")]
     Descriptor(#[from] DescriptorError),
+    /// This process was forked from the one that listens.
+    #[error("the listener belongs to the process that this one was forked from")]
+    Forked,
     /// A system call failed.
     #[error("{call}: {error}")]
     Call {
@@ -108,6 +113,7 @@ impl MeetError {
             Self::Refused | Self::WrongNonce => "exchange names and nonces anew, and connect once",
             Self::WrongName { .. } | Self::Nonsense { .. } => "run the same release on both sides",
             Self::Descriptor(error) => error.fix(),
+            Self::Forked => "listen in the process that uses it",
             Self::Call { .. } => "raise `ulimit -n`, and permit the call",
         }
     }
@@ -146,7 +152,8 @@ pub struct Met {
 /// ```
 #[derive(Debug)]
 pub struct Listener {
-    socket: OwnedFd,
+    socket: Socket,
+    accepts: Accepts,
     name: String,
     /// The socket's file, which is removed when the listener is dropped.
     _file: Option<SocketFile>,
@@ -173,7 +180,7 @@ impl Listener {
         let socket = open()?;
         bind(&socket, &address).map_err(|error| MeetError::call("bind", error))?;
         listen(&socket, BACKLOG).map_err(|error| MeetError::call("listen", error))?;
-        Ok(Self::new(socket, format!("@{name}"), None, patience))
+        Self::new(socket, format!("@{name}"), None, patience)
     }
 
     /// Listens on a socket file with a random name in a directory, for processes of several network
@@ -191,12 +198,20 @@ impl Listener {
         let mut file = directory.bind(&socket, &name)?;
         listen(&socket, BACKLOG).map_err(|error| MeetError::call("listen", error))?;
         file.publish()?;
-        Ok(Self::new(socket, name, Some(file), patience))
+        Self::new(socket, name, Some(file), patience)
     }
 
-    fn new(socket: OwnedFd, name: String, file: Option<SocketFile>, patience: Duration) -> Self {
+    fn new(
+        socket: OwnedFd,
+        name: String,
+        file: Option<SocketFile>,
+        patience: Duration,
+    ) -> Result<Self, MeetError> {
+        let socket = Socket::new(socket);
+        let accepts = Accepts::of(socket.as_fd());
+        let accepts = accepts.map_err(|Obstacle { call, error }| MeetError::Call { call, error })?;
         let (expected, strangers) = (Vec::new(), VecDeque::new());
-        Self { socket, name, _file: file, patience, expected, strangers, refused: 0 }
+        Ok(Self { socket, accepts, name, _file: file, patience, expected, strangers, refused: 0 })
     }
 
     /// Returns the name for [`Connecting::new`] or [`Connecting::new_in`].
@@ -225,12 +240,34 @@ impl Listener {
     }
 
     /// Accepts connections. Returns a link that was made, if there is one; there may be more.
+    ///
+    /// Connections that lead to nothing are accepted at a limited rate, so that those who connect without a pause do
+    /// not keep this process busy.
     pub fn poll(&mut self, now: Instant) -> Result<Option<Met>, MeetError> {
+        if self.socket.is_of_parent() {
+            return Err(MeetError::Forked);
+        }
+        self.accepts.earn(now, !self.expected.is_empty());
+        let met = self.accept(now);
+        self.accepts.settle(self.socket.as_fd(), !self.expected.is_empty());
+        match met? {
+            Some(met) => Ok(Some(met)),
+            None => self.look_at_strangers(now),
+        }
+    }
+
+    fn accept(&mut self, now: Instant) -> Result<Option<Met>, MeetError> {
         for _ in 0..ACCEPTS_PER_POLL {
+            if !self.accepts.spend() {
+                break;
+            }
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let socket = match accept_with(&self.socket, flags) {
                 Ok(socket) => Socket::new(socket),
-                Err(Errno::AGAIN) => break,
+                Err(Errno::AGAIN) => {
+                    self.accepts.refund();
+                    break;
+                }
                 // It has given up already.
                 Err(Errno::CONNABORTED | Errno::INTR) => continue,
                 Err(error @ (Errno::MFILE | Errno::NFILE)) => {
@@ -243,10 +280,17 @@ impl Listener {
                 }
                 Err(error) => return Err(MeetError::call("accept", error)),
             };
+            if check_user(socket.as_fd()).is_err() {
+                self.refused += 1;
+                continue;
+            }
             // One that is expected has sent its proof already, so those who say nothing do not
             // displace it.
             match self.meet(&socket) {
-                Ok(Some(accepted)) => return accepted.link(socket).map(Some),
+                Ok(Some(accepted)) => {
+                    self.accepts.refund();
+                    return accepted.link(socket).map(Some);
+                }
                 Ok(None) => self.strangers.push_back(Stranger { socket, since: now }),
                 Err(_) => self.refused += 1,
             }
@@ -255,6 +299,10 @@ impl Listener {
                 self.refused += 1;
             }
         }
+        Ok(None)
+    }
+
+    fn look_at_strangers(&mut self, now: Instant) -> Result<Option<Met>, MeetError> {
         for _ in 0..self.strangers.len() {
             let Some(stranger) = self.strangers.pop_front() else { break };
             match self.meet(&stranger.socket) {
@@ -282,26 +330,17 @@ impl Listener {
         }
         let index = found.ok_or(MeetError::WrongNonce)?;
         let process = Process::of_peer(socket)?;
-        if received.is_cut {
-            return Err(DescriptorError::Missing.into());
-        }
-        let Ok([segment, peer_event]) = <[OwnedFd; 2]>::try_from(received.descriptors) else {
-            return Err(DescriptorError::Missing.into());
-        };
+        let segment = received.memory.ok_or(DescriptorError::Missing)?;
         let segment = Segment::map(segment.as_fd())?;
-        if !is_event(&peer_event) {
-            return Err(MeetError::Nonsense { what: "a descriptor that is no eventfd" });
-        }
-        let own_event = own_event().map_err(|error| MeetError::call("eventfd", error))?;
         let Expected { id, ours, .. } = self.expected[index];
-        match socket.send(&Packet::Welcome(ours).to_bytes(), &[own_event.as_fd()]) {
+        match socket.send(&Packet::Welcome(ours).to_bytes(), None) {
             Ok(true) => {}
             Ok(false) => return Err(MeetError::call("sendmsg", Errno::NOBUFS)),
             Err(error) => return Err(MeetError::call("sendmsg", error)),
         }
         // Valid once.
         self.expected.swap_remove(index);
-        Ok(Some(Accepted { id, segment, peer_event, own_event, process }))
+        Ok(Some(Accepted { id, segment, process }))
     }
 }
 
@@ -309,25 +348,23 @@ impl Listener {
 struct Accepted {
     id: u64,
     segment: Segment,
-    peer_event: OwnedFd,
-    own_event: OwnedFd,
     process: Process,
 }
 
 impl Accepted {
     fn link(self, socket: Socket) -> Result<Met, MeetError> {
-        let Self { id, segment, peer_event, own_event, process } = self;
-        let parts = Parts { side: Side::Acceptor, segment, socket, peer_event, own_event, process };
+        let Self { id, segment, process } = self;
+        let parts = Parts { side: Side::Acceptor, segment, socket, process };
         let link = Link::new(parts).map_err(|error| MeetError::call("epoll_ctl", error))?;
         Ok(Met { id, link })
     }
 }
 
 impl AsFd for Listener {
-    /// Returns a descriptor that becomes readable when a process connects. Connections that have not
-    /// proven themselves need a poll of their own, some milliseconds later.
+    /// Returns a descriptor that becomes readable when a process connects, unless too many have. Connections that
+    /// have not proven themselves need a poll of their own, some milliseconds later.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.accepts.as_fd()
     }
 }
 
@@ -354,13 +391,11 @@ enum Stage {
         process: Process,
         segment: Segment,
         segment_fd: OwnedFd,
-        own_event: OwnedFd,
     },
     Await {
         socket: Socket,
         process: Process,
         segment: Segment,
-        own_event: OwnedFd,
     },
     /// The link was made, or cannot be made.
     Over,
@@ -440,25 +475,23 @@ impl Connecting {
                         return Ok(None);
                     }
                 },
-                Stage::Greet { socket, process, segment, segment_fd, own_event } => {
-                    let descriptors = [segment_fd.as_fd(), own_event.as_fd()];
-                    match socket.send(&Packet::Hello(self.ours).to_bytes(), &descriptors) {
-                        Ok(true) => self.stage = Stage::Await { socket, process, segment, own_event },
+                Stage::Greet { socket, process, segment, segment_fd } => {
+                    match socket.send(&Packet::Hello(self.ours).to_bytes(), Some(segment_fd.as_fd())) {
+                        Ok(true) => self.stage = Stage::Await { socket, process, segment },
                         Ok(false) => {
-                            self.stage = Stage::Greet { socket, process, segment, segment_fd, own_event };
+                            self.stage = Stage::Greet { socket, process, segment, segment_fd };
                             return Ok(None);
                         }
                         Err(Errno::PIPE | Errno::CONNRESET) => return Err(MeetError::Refused),
                         Err(error) => return Err(MeetError::call("sendmsg", error)),
                     }
                 }
-                Stage::Await { socket, process, segment, own_event } => {
-                    let Some((packet, received)) = receive(&socket)? else {
-                        self.stage = Stage::Await { socket, process, segment, own_event };
+                Stage::Await { socket, process, segment } => {
+                    let Some((packet, _)) = receive(&socket)? else {
+                        self.stage = Stage::Await { socket, process, segment };
                         return Ok(None);
                     };
-                    return welcomed(&self.theirs, packet, received, socket, process, segment, own_event)
-                        .map(Some);
+                    return welcomed(&self.theirs, packet, socket, process, segment).map(Some);
                 }
                 Stage::Over => return Ok(None),
             }
@@ -471,31 +504,22 @@ fn greet(socket: OwnedFd) -> Result<Stage, MeetError> {
     // Before anything is sent: the name could have been taken by another user.
     let process = Process::of_peer(&socket)?;
     let (segment, segment_fd) = Segment::create().map_err(|error| MeetError::call("memfd_create", error))?;
-    let own_event = own_event().map_err(|error| MeetError::call("eventfd", error))?;
-    Ok(Stage::Greet { socket, process, segment, segment_fd, own_event })
+    Ok(Stage::Greet { socket, process, segment, segment_fd })
 }
 
 fn welcomed(
     theirs: &Nonce,
     packet: Packet,
-    received: Received,
     socket: Socket,
     process: Process,
     segment: Segment,
-    own_event: OwnedFd,
 ) -> Result<Link, MeetError> {
     match packet {
         Packet::Welcome(nonce) if is_same_nonce(&nonce, theirs) => {}
         Packet::Welcome(_) => return Err(MeetError::WrongNonce),
         _ => return Err(MeetError::Nonsense { what: "no answer to a greeting" }),
     }
-    let Ok([peer_event]) = <[OwnedFd; 1]>::try_from(received.descriptors) else {
-        return Err(DescriptorError::Missing.into());
-    };
-    if !is_event(&peer_event) {
-        return Err(MeetError::Nonsense { what: "a descriptor that is no eventfd" });
-    }
-    let parts = Parts { side: Side::Connector, segment, socket, peer_event, own_event, process };
+    let parts = Parts { side: Side::Connector, segment, socket, process };
     Link::new(parts).map_err(|error| MeetError::call("epoll_ctl", error))
 }
 
@@ -508,7 +532,7 @@ fn receive(socket: &Socket) -> Result<Option<(Packet, Received)>, MeetError> {
         }
         Receive::Nothing => Ok(None),
         Receive::Closed => Err(MeetError::Refused),
-        Receive::Wrong => Err(MeetError::Nonsense { what: "a packet of another length" }),
+        Receive::Wrong(what) => Err(MeetError::Nonsense { what }),
     }
 }
 

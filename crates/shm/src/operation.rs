@@ -303,7 +303,7 @@ mod tests {
         ftruncate(&fd, 16384).unwrap();
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).unwrap();
         let mut keys = RemoteKeys::default();
-        keys.add(Announced { key: KEY, file_len: 16384, offset: 4096, len: 8192, access }, vec![fd]).unwrap();
+        keys.add(Announced { key: KEY, file_len: 16384, offset: 4096, len: 8192, access }, Some(fd)).unwrap();
         segment.store(Side::Acceptor.generation_at(5), 3, Ordering::Relaxed);
         (segment, keys)
     }

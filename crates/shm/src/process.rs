@@ -74,14 +74,9 @@ impl Process {
     pub fn of_peer(socket: impl AsFd) -> Result<Self, ProcessError> {
         let socket = socket.as_fd();
         let failed = |call| move |error: rustix::io::Errno| ProcessError::Call { call, error: error.into() };
-        let credentials = peer_credentials(socket)
-            .map_err(|error| ProcessError::Call { call: "getsockopt(SO_PEERCRED)", error })?;
-        let (theirs, ours) = (credentials.uid, geteuid().as_raw());
-        if theirs != ours {
-            return Err(ProcessError::OtherUser { theirs, ours });
-        }
+        let credentials = check_user(socket)?;
         if !is_told_from_others() {
-            return Err(ProcessError::UnknownUser { user: ours });
+            return Err(ProcessError::UnknownUser { user: credentials.uid });
         }
         let pidfd = match peer_pidfd(socket) {
             Ok(pidfd) => pidfd,
@@ -123,6 +118,14 @@ impl AsFd for Process {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
+}
+
+/// Refuses a process of another user, before anything else is done for it.
+pub(crate) fn check_user(socket: BorrowedFd<'_>) -> Result<libc::ucred, ProcessError> {
+    let credentials = peer_credentials(socket)
+        .map_err(|error| ProcessError::Call { call: "getsockopt(SO_PEERCRED)", error })?;
+    let (theirs, ours) = (credentials.uid, geteuid().as_raw());
+    if theirs == ours { Ok(credentials) } else { Err(ProcessError::OtherUser { theirs, ours }) }
 }
 
 pub(crate) fn has_hung_up(socket: BorrowedFd<'_>) -> bool {

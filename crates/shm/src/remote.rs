@@ -19,10 +19,6 @@ use crate::wire::Announced;
 /// have 65,530 by default.
 const MAPPINGS_MAX: usize = 4096;
 
-/// The bytes whose page tables are made ready when a key arrives, so that the call takes some
-/// milliseconds at most. The rest is made ready by page faults.
-const POPULATE_MAX: usize = 64 << 20;
-
 /// Keys of the peer.
 #[derive(Debug, Default)]
 pub(crate) struct RemoteKeys {
@@ -75,7 +71,7 @@ impl RemoteKeys {
     }
 
     /// Adds a key. A descriptor that cannot be mapped makes the key useless, and nothing else.
-    pub(crate) fn add(&mut self, announced: Announced, descriptors: Vec<OwnedFd>) -> Result<(), Nonsense> {
+    pub(crate) fn add(&mut self, announced: Announced, memory: Option<OwnedFd>) -> Result<(), Nonsense> {
         let key = Key(announced.key);
         let slot = usize::from(key.slot());
         debug_assert!(slot < GENERATIONS);
@@ -86,18 +82,16 @@ impl RemoteKeys {
         if self.slots[slot].is_some() {
             return Err(Nonsense { what: "a key in the place of another" });
         }
-        let place = self.place(announced, descriptors).map_err(Arc::new);
+        let place = self.place(announced, memory).map_err(Arc::new);
         self.slots[slot] = Some(Remote { generation: key.generation(), place });
         Ok(())
     }
 
-    fn place(
-        &mut self,
-        announced: Announced,
-        mut descriptors: Vec<OwnedFd>,
-    ) -> Result<Place, DescriptorError> {
+    /// Pages get their entries in page tables by page faults. To make them ready here would allocate those that
+    /// the peer has not allocated.
+    fn place(&mut self, announced: Announced, memory: Option<OwnedFd>) -> Result<Place, DescriptorError> {
         let Announced { file_len, offset, len, access, .. } = announced;
-        let fd = descriptors.pop().ok_or(DescriptorError::Missing)?;
+        let fd = memory.ok_or(DescriptorError::Missing)?;
         let too_short = DescriptorError::TooShort { len: file_len, expected: usize::MAX };
         let end = offset.checked_add(len).filter(|end| *end <= file_len && len > 0);
         let (Some(_), Ok(file_len), Ok(start)) = (end, usize::try_from(file_len), usize::try_from(offset))
@@ -105,7 +99,6 @@ impl RemoteKeys {
             return Err(too_short);
         };
         let mapping = self.mapping(&fd, file_len, access)?;
-        mapping.populate(start, (len as usize).min(POPULATE_MAX));
         Ok(Place { mapping, start, len, access })
     }
 

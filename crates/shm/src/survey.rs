@@ -1,7 +1,7 @@
 //! Tries what links need from the kernel, and names what it refuses.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,6 @@ use rustix::event::epoll;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
 use crate::directory::{Directory, DirectoryError};
-use crate::link::own_event;
 use crate::map::{Access, DescriptorError, Mapping};
 use crate::meet::{Connecting, Expected, Listener, MeetError};
 use crate::obstacle::Obstacle;
@@ -48,7 +47,7 @@ impl Survey {
     pub fn take() -> Self {
         let mut obstacles = Vec::new();
         let place = Place::here().map_err(|obstacle| obstacles.push(obstacle)).ok();
-        let trials = [memory(), events(), process(), descriptors()];
+        let trials = [memory(), events().map(drop), process(), descriptors()];
         obstacles.extend(trials.into_iter().filter_map(Result::err));
         // What is refused already would be refused again.
         if obstacles.is_empty() {
@@ -106,10 +105,8 @@ fn read_only() -> io::Result<()> {
     Ok(fcntl_add_seals(&fd, SealFlags::FUTURE_WRITE)?)
 }
 
-fn events() -> Result<(), Obstacle> {
-    own_event().map_err(|error| Obstacle::new("eventfd", error))?;
-    epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| Obstacle::new("epoll_create", error))?;
-    Ok(())
+fn events() -> Result<OwnedFd, Obstacle> {
+    epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| Obstacle::new("epoll_create", error))
 }
 
 fn process() -> Result<(), Obstacle> {
@@ -121,8 +118,7 @@ fn process() -> Result<(), Obstacle> {
 /// the limit is lower, a meeting would fail with an error that does not tell.
 fn descriptors() -> Result<(), Obstacle> {
     const NEEDED: usize = 24;
-    let open = || own_event().map_err(|error| Obstacle::new("eventfd", error));
-    (0..NEEDED).map(|_| open()).collect::<Result<Vec<_>, _>>().map(drop)
+    (0..NEEDED).map(|_| events()).collect::<Result<Vec<_>, _>>().map(drop)
 }
 
 /// Makes a link to this process itself. No call of it blocks.

@@ -7,14 +7,14 @@ use crate::socket::PACKET;
 /// trust.
 pub type Nonce = [u8; 32];
 
-const MAGIC: &[u8; 8] = b"farshm01";
+const MAGIC: &[u8; 8] = b"farshm02";
 
 /// A packet between two ends of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Packet {
-    /// The first packet of the side that has connected, with the segment and its eventfd.
+    /// The first packet of the side that has connected, with the segment.
     Hello(Nonce),
-    /// The answer, with an eventfd.
+    /// The answer.
     Welcome(Nonce),
     /// A new key, with the descriptor of the memory.
     Grant(Announced),
@@ -22,6 +22,8 @@ pub(crate) enum Packet {
     Revoke { key: u64 },
     /// The key is not used any more.
     Ended { key: u64 },
+    /// Wakes a side that sleeps, and is not counted.
+    Wake,
 }
 
 /// Memory that a key leads to.
@@ -58,6 +60,7 @@ impl Packet {
             }
             Self::Revoke { key } => words(4, &[key]),
             Self::Ended { key } => words(5, &[key]),
+            Self::Wake => words(6, &[]),
         }
         bytes
     }
@@ -88,6 +91,7 @@ impl Packet {
             }),
             4 => Self::Revoke { key: word(1) },
             5 => Self::Ended { key: word(1) },
+            6 => Self::Wake,
             _ => return None,
         })
     }
@@ -113,6 +117,7 @@ mod tests {
             Packet::Grant(Announced { access: Access::ReadWrite, key: u64::MAX, ..grant }),
             Packet::Revoke { key: 7 },
             Packet::Ended { key: 8 },
+            Packet::Wake,
         ];
         for packet in packets {
             assert_eq!(Packet::from_bytes(&packet.to_bytes()), Some(packet));

@@ -36,14 +36,10 @@ impl Link {
     #[inline]
     fn tell(&mut self, immediate: u32) -> bool {
         let is_in_ring = self.producer.push(IMMEDIATE, &immediate.to_le_bytes());
-        let outcome = match is_in_ring {
+        match is_in_ring {
             Ok(true) => self.wake(sleep::FOR_ENTRIES),
-            Ok(false) => Ok(()),
-            Err(nonsense) => Err(nonsense.into()),
-        };
-        // An entry in the ring counts, even if the peer cannot be woken and the link ends for that.
-        if let Err(error) = outcome {
-            self.go_down(error);
+            Ok(false) => {}
+            Err(nonsense) => self.go_down(nonsense.into()),
         }
         is_in_ring == Ok(true)
     }

@@ -22,10 +22,10 @@ fn each_forbidden_call_is_named() {
         (libc::SYS_fcntl, &["fcntl(F_ADD_SEALS)"]),
         (libc::SYS_mmap, &["mmap"]),
         (libc::SYS_madvise, &["madvise"]),
-        (libc::SYS_eventfd2, &["eventfd"]),
         (libc::SYS_socketpair, &["socketpair"]),
         (libc::SYS_getsockopt, &["getsockopt(SO_PEERCRED)"]),
         (libc::SYS_bind, &["bind"]),
+        (libc::SYS_timerfd_create, &["timerfd_create"]),
         (libc::SYS_sendmsg, &["sendmsg"]),
         (libc::SYS_recvmsg, &["recvmsg", "connect"]),
     ] {
