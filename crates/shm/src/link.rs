@@ -896,3 +896,42 @@ impl Drop for Link {
         }
     }
 }
+
+#[cfg(all(test, not(miri), not(loom)))]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::meet::{Connecting, Expected, Listener};
+    use crate::wire::Announced;
+
+    #[test]
+    fn a_peer_that_receives_no_answers_gets_a_number_of_them() {
+        let [ours, theirs] = [[1; 32], [2; 32]];
+        let mut listener = Listener::bind(Duration::from_secs(60)).unwrap();
+        listener.expect(Expected { id: 5, theirs, ours });
+        let mut connecting = Connecting::new(listener.name(), theirs, ours).unwrap();
+        let (mut peer, mut link) = (None, None);
+        while peer.is_none() || link.is_none() {
+            peer = peer.or_else(|| connecting.poll().unwrap());
+            link = link.or_else(|| listener.poll(Instant::now()).unwrap().map(|met| met.link));
+        }
+        let (mut peer, mut link) = (peer.unwrap(), link.unwrap());
+        // As if it had not received the answers to so many grants and revocations.
+        link.outgoing.extend((0..OUTGOING_MAX).map(|_| (Packet::Wake, None)));
+        let key = 1 << 16;
+        let grant = Announced { key, file_len: 4096, offset: 0, len: 4096, access: Access::ReadOnly };
+        peer.send(Packet::Grant(grant), None).unwrap();
+        peer.send(Packet::Revoke { key }, None).unwrap();
+        let mut down = None;
+        for _ in 0..2 {
+            link.poll(|event| {
+                if let Event::Down(error) = event {
+                    down = Some(error);
+                }
+            });
+        }
+        assert!(matches!(down, Some(LinkError::Unread { .. })), "{down:?}");
+        assert!(link.outgoing.is_empty());
+    }
+}

@@ -256,6 +256,47 @@ fn role_of_one_that_forks_while_it_connects() {
     assert_eq!(status, 0, "the child's exit status");
 }
 
+/// A peer that becomes another program has no mapping any more, but its process has not ended.
+#[test]
+fn a_peer_that_executes_another_program_ends_the_link_and_proves_nothing() {
+    let memory = Memory::allocate(4096).unwrap().expose();
+    let mut listener = listener();
+    let peer = Peer::start("processes::role_of_one_that_executes", &listener);
+    let mut link = accept(&mut listener);
+    let key = link.grant(&memory, Access::ReadWrite).unwrap();
+    send(&mut link, &key.to_le_bytes());
+    let mut down = None;
+    wait("the end of the link", || {
+        link.poll(|event| {
+            if let Event::Down(error) = event {
+                down = Some(error);
+            }
+        });
+        down.as_ref().map(|_| ())
+    });
+    assert!(matches!(down, Some(LinkError::PeerClosed)), "{down:?}");
+    for _ in 0..100 {
+        link.poll(|_| {});
+    }
+    assert!(link.may_sleep(), "it waits for the end of the process");
+    assert!(!link.process().has_ended() && memory.keys() == 1);
+    let mut exchange = Exchange::begin(vec![link.take_revoked(key).unwrap()]).unwrap();
+    exchange.step().unwrap();
+    exchange.finish().unwrap();
+    assert!(memory.try_into_slice().is_ok());
+    peer.signal(Signal::KILL);
+    peer.end();
+}
+
+#[test]
+#[ignore = "a role in another test"]
+fn role_of_one_that_executes() {
+    let mut link = connect_as_peer();
+    message(&mut link);
+    let error = std::os::unix::process::CommandExt::exec(std::process::Command::new("sleep").arg("1000"));
+    panic!("{error}");
+}
+
 /// Eight processes contend for one word.
 #[test]
 fn sums_of_many_processes_are_right() {
