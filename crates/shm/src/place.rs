@@ -7,6 +7,7 @@ use crate::directory::Directory;
 use crate::host::{boot_id, digest, host_digest};
 use crate::obstacle::Obstacle;
 use crate::user::user_outside;
+use crate::wire::MAGIC;
 
 /// Where a process runs. Processes have links only if they run in the same place.
 ///
@@ -112,10 +113,13 @@ impl Place {
     /// Returns what others may know of it.
     pub fn digests(&self) -> PlaceDigests {
         let (boot_id, user) = (self.boot_id.as_bytes(), self.user.to_le_bytes());
+        // Links of releases with other packets are of another kind: they do not meet.
         let place = match self.directory {
-            None => digest(&[b"network namespace", boot_id, &user, &self.network_namespace.to_le_bytes()]),
+            None => {
+                digest(&[b"network namespace", MAGIC, boot_id, &user, &self.network_namespace.to_le_bytes()])
+            }
             Some((device, inode)) => {
-                digest(&[b"directory", boot_id, &user, &device.to_le_bytes(), &inode.to_le_bytes()])
+                digest(&[b"directory", MAGIC, boot_id, &user, &device.to_le_bytes(), &inode.to_le_bytes()])
             }
         };
         PlaceDigests {
@@ -204,6 +208,6 @@ mod tests {
     const DIGESTS: [&str; 3] = [
         "6326d50543c031f4cf0958e8e6e17843",
         "eaa00763c0ff2b17c0e4c50089d3d4df",
-        "7e672756a79d54302a7bc983076e2e7b",
+        "4607a3706dc32b0311f22a37f0d567d5",
     ];
 }

@@ -7,7 +7,8 @@ use crate::socket::PACKET;
 /// trust.
 pub type Nonce = [u8; 32];
 
-const MAGIC: &[u8; 8] = b"farshm02";
+/// Packets of this form begin with it.
+pub(crate) const MAGIC: &[u8; 8] = b"farshm02";
 
 /// A packet between two ends of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
