@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use farreach_memory::process_epoch;
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
@@ -64,6 +66,14 @@ pub enum DescriptorError {
         /// The maximum.
         max: usize,
     },
+    /// This process has mapped as much memory of other processes as it may.
+    #[error("this process maps {mappings} memories of peers already, of {bytes} bytes, and may map no more")]
+    NoRoom {
+        /// The number of mappings.
+        mappings: usize,
+        /// Their bytes.
+        bytes: usize,
+    },
     /// A system call failed.
     #[error("{call}: {error}")]
     Call {
@@ -79,7 +89,7 @@ impl DescriptorError {
     pub fn fix(&self) -> &'static str {
         match self {
             Self::Missing => "raise `ulimit -n`",
-            Self::TooMany { .. } => "grant parts of fewer allocations",
+            Self::TooMany { .. } | Self::NoRoom { .. } => "grant parts of fewer allocations",
             Self::Call { .. } => "raise vm.max_map_count and `ulimit -v`",
             _ => "run the same release on both sides",
         }
@@ -104,6 +114,50 @@ fn call(call: &'static str, error: Errno) -> DescriptorError {
     DescriptorError::Call { call, error: error.into() }
 }
 
+/// The mappings of memory of other processes, and their bytes. What peers grant must not use up what the
+/// kernel permits to this process: a program without memory ends.
+static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
+static BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// The bytes that may be mapped: a quarter of the addresses that a process has on x86-64.
+const BYTES_MAX: usize = 32 << 40;
+
+/// Returns the number of mappings that there may be: three quarters of what the kernel permits.
+fn mappings_max() -> usize {
+    const DEFAULT: usize = 65_530;
+    static MAX: OnceLock<usize> = OnceLock::new();
+    *MAX.get_or_init(|| {
+        let permitted = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok();
+        permitted.and_then(|number| number.trim().parse().ok()).unwrap_or(DEFAULT) / 4 * 3
+    })
+}
+
+/// A place among the mappings, until it is dropped.
+#[derive(Debug)]
+struct Room {
+    len: usize,
+}
+
+impl Room {
+    fn take(len: usize) -> Result<Self, DescriptorError> {
+        let mappings = MAPPINGS.fetch_add(1, Ordering::Relaxed);
+        let bytes = BYTES.fetch_add(len, Ordering::Relaxed);
+        let room = Self { len };
+        match bytes.checked_add(len).is_some_and(|bytes| bytes <= BYTES_MAX) && mappings < mappings_max() {
+            true => Ok(room),
+            // Dropping it gives back what was added.
+            false => Err(DescriptorError::NoRoom { mappings, bytes }),
+        }
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        MAPPINGS.fetch_sub(1, Ordering::Relaxed);
+        BYTES.fetch_sub(self.len, Ordering::Relaxed);
+    }
+}
+
 /// A mapping of a file whose size is sealed. Forked children do not inherit it.
 #[derive(Debug)]
 pub(crate) struct Mapping {
@@ -111,6 +165,7 @@ pub(crate) struct Mapping {
     len: usize,
     access: Access,
     epoch: u64,
+    _room: Room,
 }
 
 // SAFETY: a mapping is an address and a length. It may be unmapped by any thread, and its bytes are
@@ -123,6 +178,7 @@ impl Mapping {
     /// Maps the first `len` bytes of a file.
     pub(crate) fn new(fd: BorrowedFd<'_>, len: usize, access: Access) -> Result<Self, DescriptorError> {
         check(fd, len)?;
+        let room = Room::take(len)?;
         let protection = match access {
             Access::ReadOnly => ProtFlags::READ,
             Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
@@ -133,7 +189,7 @@ impl Mapping {
         let epoch = process_epoch();
         let start =
             NonNull::new(start.cast()).expect("the kernel maps nothing at address 0 unless requested");
-        let mapping = Self { start, len, access, epoch };
+        let mapping = Self { start, len, access, epoch, _room: room };
         // Before any use: a forked child of an ended peer would go on writing.
         // SAFETY: the range was mapped above. The advice changes no byte.
         unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxDontFork) }
@@ -234,6 +290,20 @@ mod tests {
         assert!(matches!(error, DescriptorError::TooShort { len: 4096, expected: 4097 }), "{error}");
         assert!(matches!(refused(memfd(4096, all()), 0), DescriptorError::TooShort { .. }));
         assert!(matches!(refused(memfd(0, all()), 1), DescriptorError::TooShort { .. }));
+    }
+
+    /// A file without pages costs nobody anything, and its mapping costs addresses.
+    #[test]
+    fn peers_do_not_use_up_the_addresses_of_this_process() {
+        const LEN: usize = 15 << 40;
+        let fd = memfd(LEN as u64, all());
+        let map = || Mapping::new(fd.as_fd(), LEN, Access::ReadOnly);
+        for _ in 0..3 {
+            let kept = [map().unwrap(), map().unwrap()];
+            let error = map().unwrap_err();
+            assert!(matches!(error, DescriptorError::NoRoom { .. }), "{error}");
+            drop(kept);
+        }
     }
 
     #[test]
