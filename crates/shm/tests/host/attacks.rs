@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use farreach_memory::Memory;
-use farreach_shm::{Access, Event, Link, LinkError, Listener, OperationError, Request, Target};
+use farreach_shm::{Access, Event, Link, LinkError, Listener, MESSAGE_MAX, OperationError, Request, Target};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::fs::{fallocate, fcntl_add_seals, ftruncate, memfd_create};
@@ -276,6 +276,43 @@ fn random_segments_crash_nothing() {
         }
         assert_eq!(own.keys(), 0);
     }
+}
+
+/// Another thread changes what this side is just reading: headers, lengths, continuations and indices.
+#[test]
+fn words_that_change_during_a_read_crash_nothing() {
+    let header = |lap: u64, kind: u64, len: u64| (lap << 32) | (kind << 24) | len;
+    let mut ends = 0;
+    for round in 0..30 {
+        let (raw, mut link) = Raw::meet();
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut turn = round;
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    turn += 1;
+                    // Entries that begin and end as they should, or not, and their continuations.
+                    raw.write(RING + 64, header(1, [0xff, 0xff, 9][turn % 3], 0));
+                    raw.write(RING, header(1, 2, [57, 100, 0xff_ffff, 3][turn % 4]));
+                    raw.write(RING + 128, header([1, 0][turn % 2], 2, [0, 60][turn / 2 % 2]));
+                    // The index of the acceptor's ring.
+                    raw.write(3 * 128 + 128, [0, 1, 2, u64::MAX][turn / 3 % 4]);
+                }
+            });
+            for _ in 0..300 {
+                let _ = link.post(1, Request::Send, slice(&[1; 3000]).into());
+                link.poll(|event| {
+                    if let Event::Message(bytes) = event {
+                        assert!(bytes.len() <= MESSAGE_MAX);
+                    }
+                });
+                link.may_sleep();
+            }
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        ends += u32::from(matches!(link.down(), Some(LinkError::Nonsense(_))));
+    }
+    assert!(ends > 0, "nothing was wrong");
 }
 
 #[test]
