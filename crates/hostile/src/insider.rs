@@ -211,7 +211,7 @@ impl Poster {
         let _ = self.rail.poll(&mut |event| match event {
             Event::Completed { tag, buffers, outcome } => {
                 back.push(buffers);
-                done.push((tag, outcome.map_err(|error| error.cause)));
+                done.push((tag, outcome.map_err(|error| error.into_error().cause)));
             }
             Event::Message { .. } => heard += 1,
             _ => {}

@@ -2,7 +2,7 @@
 
 use farreach_memory::Buffers;
 
-use crate::{KeyId, LinkKey, RailError};
+use crate::{KeyId, LinkKey, RailError, RequestError};
 
 /// An event of a rail.
 #[derive(Debug)]
@@ -13,8 +13,10 @@ pub enum Event<'a> {
         tag: u64,
         /// Its buffers.
         buffers: Buffers,
-        /// The result. After a failure, the link can no longer be used and must be closed.
-        outcome: Result<(), RailError>,
+        /// The result. An error says what can no longer be used. A rail whose operations are
+        /// [ordered](crate::Limits::is_ordered) has errors of links only: requests after one that
+        /// fails may count its pages.
+        outcome: Result<(), RequestError>,
     },
     /// A peer has written with an immediate, and the bytes have arrived.
     Immediate {

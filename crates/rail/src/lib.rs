@@ -28,5 +28,5 @@ pub use farreach_proto::machine::PeerKey;
 pub use farreach_proto::plan::{Extent, Limits};
 pub use farreach_proto::rail::{
     EndedKeys, LinkKey, Proof, Properties, RailError, RailStatus, Refusal, RemoteSegment, RemoteSegments,
-    Scope, WorkRequest,
+    RequestError, Scope, WorkRequest,
 };

@@ -73,6 +73,10 @@ pub enum OperationError {
     /// The peer has revoked the grant. Some bytes may have been written before.
     #[error("the peer has revoked the grant")]
     Revoked,
+    /// The peer has revoked the grant while a word of it was changed: it is unknown whether the owner
+    /// sees the change.
+    #[error("the peer has revoked the grant meanwhile")]
+    InDoubt,
     /// The peer has announced no such key.
     #[error("there is no key {key:#x}")]
     UnknownKey {
@@ -107,7 +111,7 @@ impl OperationError {
     /// Returns an instruction that resolves the error.
     pub fn fix(&self) -> &'static str {
         match self {
-            Self::Revoked | Self::UnknownKey { .. } => "ask the peer for a new grant",
+            Self::Revoked | Self::InDoubt | Self::UnknownKey { .. } => "ask the peer for a new grant",
             Self::OutOfBounds { .. } => "keep to the range of the grant",
             Self::ReadOnly => "ask the peer for a grant with the right to write",
             Self::NotAWord => "align the offset, and use a buffer of eight bytes",

@@ -262,6 +262,7 @@ impl Link {
             match outcome {
                 Ok(false) => {}
                 Err(OperationError::UnknownKey { .. }) => cursor = Cursor::default(),
+                Err(OperationError::NotMapped(_)) if self.map_again(targets) => cursor = Cursor::default(),
                 Ok(true) => {
                     self.completions.push_back(Completion { tag, buffers, outcome: Ok(()) });
                     return Ok(());
@@ -406,6 +407,7 @@ impl Link {
                     match view.copy(*direction, targets, buffers.as_slice(), cursor, step) {
                         Ok(Step::Done) => *is_copied = true,
                         Ok(Step::More) => return Advance::More,
+                        Err(OperationError::NotMapped(_)) if self.map_again(targets) => return Advance::More,
                         Err(error) => return self.failed(error),
                     }
                 }
@@ -432,6 +434,7 @@ impl Link {
                         store_word(buffers, before);
                         Ok(true)
                     }
+                    Err(OperationError::NotMapped(_)) if self.map_again(&[*target]) => return Advance::More,
                     Err(error) => return self.failed(error),
                 }
             }
@@ -441,6 +444,12 @@ impl Link {
             Ok(false) => Advance::NoRoom,
             Err(error) => Advance::Done(Err(error)),
         }
+    }
+
+    /// Tries again to map the memory of these targets. Returns `true` if some is mapped now.
+    #[cold]
+    fn map_again(&mut self, targets: &[Target]) -> bool {
+        targets.iter().any(|target| self.keys.map_again(Key(target.key)))
     }
 
     /// An unknown key may be on its way: packets are counted before they are sent.

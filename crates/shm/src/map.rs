@@ -10,6 +10,7 @@ use farreach_memory::process_epoch;
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::process::{Resource, getrlimit};
 
 /// The access that a grant gives.
 ///
@@ -61,7 +62,7 @@ pub enum DescriptorError {
     #[error("no descriptor arrived: too many are open in this process")]
     Missing,
     /// The link has as many mappings as it may have.
-    #[error("the link maps {max} memories already, the maximum")]
+    #[error("the link maps {max} memories of the peer already, the maximum")]
     TooMany {
         /// The maximum.
         max: usize,
@@ -74,6 +75,17 @@ pub enum DescriptorError {
         /// Their bytes.
         bytes: usize,
     },
+    /// The address space of this process has no room for it.
+    #[error(
+        "mmap: out of memory (ENOMEM) for {len} bytes: the address space of this process is limited to \
+         {limit} bytes (RLIMIT_AS)"
+    )]
+    NoAddressSpace {
+        /// The length of the memory in bytes.
+        len: usize,
+        /// The limit in bytes.
+        limit: u64,
+    },
     /// A system call failed.
     #[error("{call}: {error}")]
     Call {
@@ -85,12 +97,23 @@ pub enum DescriptorError {
 }
 
 impl DescriptorError {
+    /// Returns whether another attempt may succeed, when other memory was unmapped.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(
+            self,
+            Self::TooMany { .. } | Self::NoRoom { .. } | Self::NoAddressSpace { .. } | Self::Call { .. }
+        )
+    }
+
     /// Returns an instruction that resolves the error.
     pub fn fix(&self) -> &'static str {
         match self {
             Self::Missing => "raise `ulimit -n`",
-            Self::TooMany { .. } | Self::NoRoom { .. } => "grant parts of fewer allocations",
-            Self::Call { .. } => "raise vm.max_map_count and `ulimit -v`",
+            Self::TooMany { .. } | Self::NoRoom { .. } => {
+                "have the peer revoke grants, or grant parts of fewer allocations"
+            }
+            Self::NoAddressSpace { .. } => "raise `ulimit -v`, or free memory of this process",
+            Self::Call { .. } => "raise vm.max_map_count, or free memory",
             _ => "run the same release on both sides",
         }
     }
@@ -158,6 +181,15 @@ impl Drop for Room {
     }
 }
 
+/// Returns the reason for which the kernel maps no more.
+#[cold]
+fn not_mapped(error: Errno, len: usize) -> DescriptorError {
+    match getrlimit(Resource::As).current.filter(|_| error == Errno::NOMEM) {
+        Some(limit) => DescriptorError::NoAddressSpace { len, limit },
+        None => call("mmap", error),
+    }
+}
+
 /// A mapping of a file whose size is sealed. Forked children do not inherit it.
 #[derive(Debug)]
 pub(crate) struct Mapping {
@@ -185,7 +217,7 @@ impl Mapping {
         };
         // SAFETY: a new mapping at an address chosen by the kernel overlaps nothing that exists.
         let start = unsafe { mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, fd, 0) }
-            .map_err(|error| call("mmap", error))?;
+            .map_err(|error| not_mapped(error, len))?;
         let epoch = process_epoch();
         let start =
             NonNull::new(start.cast()).expect("the kernel maps nothing at address 0 unless requested");

@@ -239,7 +239,7 @@ impl View<'_> {
             }
         };
         self.segment.fence();
-        self.check_generations(&[target])?;
+        self.check_generations(&[target]).map_err(|_| OperationError::InDoubt)?;
         Ok(before)
     }
 

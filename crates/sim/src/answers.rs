@@ -10,6 +10,8 @@ use farreach_proto::lost::LostReason;
 use farreach_proto::machine::{Event, IdMap, OpId, PeerChange, PeerKey};
 use farreach_rail::{Carrier, RevokeAnswer, TransferAnswer};
 
+use crate::end::NOT_MAPPED;
+
 /// A slot for the result of a request, filled when the machine reports it.
 #[derive(Debug)]
 pub(crate) struct Answer<T>(Rc<RefCell<Option<T>>>);
@@ -173,6 +175,9 @@ impl Answers {
                 view.lost.borrow_mut().get_or_insert(reason);
             }
             PeerChange::Forgotten => drop(self.peers.remove(&key)),
+            PeerChange::LinkLost { reason: Some(reason), .. } if reason.cause == NOT_MAPPED => {
+                panic!("a link has ended, and only the memory of a key could not be mapped")
+            }
             PeerChange::Named(_)
             | PeerChange::Offered
             | PeerChange::Note(_)

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use farreach_memory::Buffers;
 use farreach_proto::inflight::SlotId;
-use farreach_rail::{PeerKey, RailError};
+use farreach_rail::{EndedKeys, PeerKey, RailError};
 
 use super::SimCard;
 use super::action::Action;
@@ -205,9 +205,23 @@ pub(super) enum Failure {
     Closed,
     Reset,
     Overrun,
+    NotMapped,
 }
 
+/// The cause with which requests fail whose memory the poster [has not mapped](super::Odds::key_not_mapped).
+pub(crate) const NOT_MAPPED: &str = "this side cannot map the memory";
+
 impl Failure {
+    /// Returns whether it fails a request with its key, and not with its link: where the poster does all
+    /// the work.
+    pub(super) fn is_of_key(self, card: &SimCard) -> bool {
+        match self {
+            Self::NotMapped => true,
+            Self::Refused => card.properties.ended_keys == EndedKeys::Reported,
+            _ => false,
+        }
+    }
+
     pub(super) fn error(self, operation: &str) -> RailError {
         let (cause, fix) = match self {
             Self::Unreachable => ("the peer's card does not answer", "connect again, or use another rail"),
@@ -220,6 +234,7 @@ impl Failure {
             Self::Overrun => {
                 ("the completion queue overran", "post no more than it has room for, and poll more often")
             }
+            Self::NotMapped => (NOT_MAPPED, "release other memory"),
         };
         RailError::new(operation, cause, fix)
     }

@@ -15,7 +15,8 @@ impl World {
         self.hand_back(id, State::Completed, outcome);
         let operation = self.operation(id);
         let (end, card) = (operation.end, operation.card);
-        if outcome.is_err() && self.ends[end].state == EndState::Connected {
+        let ends_link = outcome.is_err_and(|failure| !failure.is_of_key(&self.cards[card].kind));
+        if ends_link && self.ends[end].state == EndState::Connected {
             self.ends[end].state = EndState::Broken;
         }
         self.forget_if_over(id);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use farreach_memory::{Exposed, KeyAccess};
 use farreach_proto::inflight::SlotId;
 use farreach_proto::rights::Rights;
-use farreach_rail::{EndedKeys, Key, KeyId, LinkKey, PeerKey};
+use farreach_rail::{EndedKeys, Key, KeyId, LinkKey, PeerKey, Scope};
 
 use super::action::Action;
 use super::end::{CardState, End, EndState, Failure, Ready};
@@ -61,9 +61,20 @@ impl World {
         let guard = memory.guard_key(needed).expect("the carrier grants read-only memory for reading only");
         let (guard, len) = (Some(guard), memory.len() as u64);
         let memory = KeptMemory::Live(Arc::clone(memory));
-        let (bound, ends, is_being_proven) = (Vec::new(), Vec::new(), false);
-        let entry =
-            KeyEntry { card, peer, rights, address, len, memory, bound, guard, is_being_proven, ends };
+        let (bound, not_mapped, ends, is_being_proven) = (Vec::new(), Vec::new(), Vec::new(), false);
+        let entry = KeyEntry {
+            card,
+            peer,
+            rights,
+            address,
+            len,
+            memory,
+            bound,
+            not_mapped,
+            guard,
+            is_being_proven,
+            ends,
+        };
         self.keys.push(entry);
         self.keys_by_value.insert(value, index as usize);
         self.note("expose", index, len);
@@ -98,6 +109,11 @@ impl World {
                 let value = FIRST_BOUND_KEY + self.bindings;
                 self.bindings += 1;
                 self.keys[key].bound.push((end, value));
+                let is_within_host = self.cards[card].kind.properties.scope == Scope::Host;
+                if is_within_host && self.draw(|odds| odds.key_not_mapped) {
+                    self.keys[key].not_mapped.push(value);
+                    self.note("not mapped", key as u64, end as u64);
+                }
                 self.keys_by_value.insert(value, key);
                 Ok((self.keys[key].address, value))
             }
@@ -252,6 +268,15 @@ impl World {
     /// Returns the number of live keys of a card.
     pub(super) fn live_keys(&self, card: usize) -> usize {
         self.keys.iter().filter(|key| key.card == card && matches!(key.memory, KeptMemory::Live(_))).count()
+    }
+
+    /// Returns `true` if the poster of a work request has not mapped the memory of its key.
+    pub(super) fn is_not_mapped(&self, id: SlotId) -> bool {
+        let target = self.operations.get(id).and_then(|operation| operation.target);
+        target.is_some_and(|target| {
+            let key = self.keys_by_value.get(&target.key).map(|key| &self.keys[*key]);
+            key.is_some_and(|key| key.not_mapped.contains(&target.key))
+        })
     }
 
     /// Looks up the memory that a work request may access, as the peer's card does when a part

@@ -25,6 +25,7 @@ enum Passage {
 impl World {
     /// Reads a part of the bytes. A card does this now, not at the time of posting.
     pub(super) fn depart(&mut self, id: SlotId, part: u8) {
+        let is_not_mapped = self.is_not_mapped(id);
         let operation = self.operations.get_mut(id).expect("an action refers to the operation");
         if operation.state != State::InFlight {
             return;
@@ -33,6 +34,14 @@ impl World {
             let end = operation.end;
             self.expect_break(end);
             return;
+        }
+        if operation.failure.is_some() {
+            return;
+        }
+        if is_not_mapped {
+            operation.failure = Some(Failure::NotMapped);
+            let at_ns = self.after_step();
+            return self.schedule(at_ns, Action::Finish { operation: id });
         }
         let range = operation.range(part);
         if operation.carries_bytes() {

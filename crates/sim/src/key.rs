@@ -16,6 +16,8 @@ pub(super) struct KeyEntry {
     pub(super) memory: KeptMemory,
     /// The ends that it is bound to, and the number that work requests over each carry.
     pub(super) bound: Vec<(usize, u64)>,
+    /// The numbers with which the peer cannot use it.
+    pub(super) not_mapped: Vec<u64>,
     /// Present until it is proven that nothing is in flight with the key.
     pub(super) guard: Option<KeyGuard>,
     /// Whether a proof that the card was asked for is under way.

@@ -34,6 +34,7 @@ impl World {
         let Ok(id) = self.operations.put(operation) else { return false };
         let is_told = matches!(kind, Kind::Write { immediate: Some(_) });
         let is_done = self.is_open(id)
+            && !self.is_not_mapped(id)
             && (!is_told || self.has_room_to_tell(peer))
             && match kind {
                 Kind::Write { .. } => {

@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use farreach_memory::{Buffer, Buffers, DomainId, Exposed, Memory};
 use farreach_proto::rights::Rights;
-use farreach_rail::{Event, Key, KeyId, LinkKey, PeerKey, Properties, Rail, RailError, Refusal, WorkRequest};
+use farreach_rail::{
+    Event, Key, KeyId, LinkKey, PeerKey, Properties, Rail, RailError, Refusal, RequestError, WorkRequest,
+};
 use serde::{Deserialize, Serialize};
 
 use super::card::{CardId, SimCard};
-use super::end::{Card, CardState, End, EndState, Host, Ready};
+use super::end::{Card, CardState, End, EndState, Failure, Host, Ready};
 use super::expose::EndedKey;
 use super::memory;
 use super::network::SimNetwork;
@@ -30,7 +32,7 @@ use super::world::World;
 pub struct SimRail {
     network: SimNetwork,
     card: CardId,
-    properties: Properties,
+    kind: SimCard,
     domain: DomainId,
     /// Events of a poll, moved out of the network before they are reported, because the sink may
     /// use the network.
@@ -58,13 +60,13 @@ impl SimRail {
             }
         };
         world.hosts[place].is_killed = false;
-        let properties = card.properties.clone();
+        let kind = card.clone();
         let id = CardId(world.cards.len() as u32);
         world.note("card", id.0.into(), host.into());
         world.cards.push(Card::new(place, card));
         drop(world);
         let (network, domain) = (network.clone(), DomainId::unique());
-        Self { network, card: id, properties, domain, told: Vec::new(), spare: Vec::new() }
+        Self { network, card: id, kind, domain, told: Vec::new(), spare: Vec::new() }
     }
 
     /// Returns its id in the network.
@@ -104,7 +106,7 @@ impl SimRail {
 
 impl Rail for SimRail {
     fn properties(&self) -> &Properties {
-        &self.properties
+        &self.kind.properties
     }
 
     fn open_link(&mut self, peer: PeerKey) -> Result<(LinkKey, Vec<u8>), RailError> {
@@ -115,7 +117,7 @@ impl Rail for SimRail {
         world.ends.push(End::new(self.card(), peer));
         world.cards[self.card()].ends.push(end);
         world.note("open", end as u64, self.card.0.into());
-        let name = EndName { kind: &self.properties.kind, end: end as u64 };
+        let name = EndName { kind: &self.kind.properties.kind, end: end as u64 };
         let name = postcard::to_allocvec(&name).map_err(|error| {
             RailError::new(operation, error.to_string(), "this is a bug in farreach: report it")
         })?;
@@ -130,8 +132,8 @@ impl Rail for SimRail {
         let name: EndName<'_> = postcard::from_bytes(peer_end).map_err(|error| {
             failed(error.to_string(), "pass the address that the peer's open_link returned")
         })?;
-        if name.kind != self.properties.kind {
-            let cause = format!("this card is {}, the peer's is {}", self.properties.kind, name.kind);
+        if name.kind != self.kind.properties.kind {
+            let cause = format!("this card is {}, the peer's is {}", self.kind.properties.kind, name.kind);
             return Err(failed(cause, "connect cards of one kind"));
         }
         let peer = usize::try_from(name.end).ok().filter(|peer| *peer < world.ends.len());
@@ -267,12 +269,19 @@ impl Rail for SimRail {
         }
         drop(world);
         let count = self.told.len();
-        let are_named = self.properties.immediates_name_link;
+        let are_named = self.kind.properties.immediates_name_link;
         let named = |end: usize| are_named.then_some(LinkKey(end as u64));
         for ready in self.told.drain(..) {
             match ready {
                 Ready::Completed { tag, buffers, outcome, .. } => {
-                    let outcome = outcome.map_err(|failure| failure.error("a request of a simulated card"));
+                    let outcome = outcome.map_err(|failure| {
+                        let error = failure.error("a request of a simulated card");
+                        match failure {
+                            _ if !failure.is_of_key(&self.kind) => RequestError::Link(error),
+                            Failure::Refused => RequestError::Revoked(error),
+                            _ => RequestError::Key(error),
+                        }
+                    });
                     sink(Event::Completed { tag, buffers, outcome });
                 }
                 Ready::Immediate { end, bits } => sink(Event::Immediate { link: named(end), bits }),
@@ -320,7 +329,7 @@ impl fmt::Debug for SimRail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SimRail")
             .field("card", &self.card)
-            .field("name", &self.properties.name)
+            .field("name", &self.kind.properties.name)
             .finish_non_exhaustive()
     }
 }

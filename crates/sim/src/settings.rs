@@ -86,6 +86,7 @@ impl SimSettings {
             setup_fails: odds(10, 100),
             end_key_fails: odds(20, 200),
             reset_fails: odds(20, 200),
+            key_not_mapped: odds(5, 100),
         };
         let delay_max = [1_000, 20_000, 500_000][chance.below(3) as usize];
         Self {
@@ -133,4 +134,6 @@ pub struct Odds {
     pub end_key_fails: u32,
     /// A reset fails, and the card can no longer be used.
     pub reset_fails: u32,
+    /// The peer cannot map the memory of a key within the host, for one link.
+    pub key_not_mapped: u32,
 }

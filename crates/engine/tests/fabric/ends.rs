@@ -187,7 +187,7 @@ pub(crate) fn revoked_memory_takes_no_late_write(place: &Place) {
     let slice = pair.slice(A, &pattern(7, 8192));
     pair.post(A, 5, write(slice, granted.target(0, 8192), Some(5)));
     let (tag, buffers, outcome) = pair.completed(A);
-    let error = outcome.expect_err("the key is dead");
+    let error = outcome.expect_err("the key is dead").into_error();
     assert_eq!((tag, buffers.len()), (5, 8192));
     assert!(!error.cause.is_empty() && !error.fix.is_empty(), "{error:?}");
     for _ in 0..1000 {

@@ -25,3 +25,4 @@ mod shm_dir;
 mod silence;
 #[cfg(feature = "tls")]
 mod tls;
+mod unmapped;

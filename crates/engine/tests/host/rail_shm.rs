@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use farreach::Rights;
 use farreach::rails::shm::ShmRail;
 use farreach_memory::{Buffers, Exposed, Memory};
-use farreach_rail::{Event, KeyId, LinkKey, PeerKey, Rail, RailError, Refusal, RemoteSegment, WorkRequest};
+use farreach_rail::{
+    Event, KeyId, LinkKey, PeerKey, Rail, RailError, Refusal, RemoteSegment, RequestError, WorkRequest,
+};
 
 use crate::contract::contract;
 use crate::contract::pair::Pair;
@@ -45,7 +47,7 @@ struct Side {
     bound: Vec<(LinkKey, Bound)>,
     ended: Vec<KeyId>,
     down: Vec<(LinkKey, RailError)>,
-    completed: Vec<Result<(), RailError>>,
+    completed: Vec<Result<(), RequestError>>,
 }
 
 impl Side {
@@ -533,4 +535,27 @@ fn operations_of_a_closed_link_come_back_with_the_next_poll() {
         there.poll();
         memory.keys() == 0
     });
+}
+
+/// A request with a key that the peer never gave fails alone: the others go on over the same link.
+#[test]
+fn a_wrong_key_fails_alone() {
+    let (mut here, mut there) = (Side::new(), Side::new());
+    let (memory, key) = here.grant();
+    let (first, there_first) = connect(&mut here, &mut there);
+    let number = bind(&mut here, &mut there, first, key);
+    for (byte, wrong) in [(1, number + (1 << 16)), (2, number + 1), (3, u64::MAX)] {
+        write(&mut there, &mut here, there_first, wrong, 9);
+        write(&mut there, &mut here, there_first, number, byte);
+        until("not all is completed", || {
+            there.poll();
+            there.completed.len() == 2
+        });
+        let outcomes = std::mem::take(&mut there.completed);
+        let failed: Vec<&RequestError> = outcomes.iter().filter_map(|it| it.as_ref().err()).collect();
+        assert!(matches!(failed[..], [RequestError::Key(_)]), "{outcomes:?}");
+        let mut found = [0; LEN];
+        memory.read_at(0, &mut found);
+        assert!(found.iter().all(|it| *it == byte) && there.down.is_empty(), "{byte}");
+    }
 }

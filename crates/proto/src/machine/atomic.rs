@@ -6,8 +6,17 @@ use super::{Event, Machine, NewAtomic, PeerKey};
 use crate::error::AtomicError;
 use crate::inflight::SlotId;
 use crate::lost::LostReason;
-use crate::rail::{Refusal, RemoteSegment};
+use crate::rail::{Refusal, RemoteSegment, RequestError};
 use crate::rights::Rights;
+
+/// Returns the error of an atomic that a rail has failed.
+#[cold]
+fn error_of(error: &RequestError) -> AtomicError {
+    match error {
+        RequestError::Revoked(_) => AtomicError::NotGranted,
+        error => AtomicError::Rail(error.error().clone()),
+    }
+}
 
 impl Machine {
     /// Begins an atomic. The answer is the previous value.
@@ -65,6 +74,9 @@ impl Machine {
         }
         let granted = peer.granted.get(grant).filter(|granted| !granted.is_revoked());
         let granted = granted.ok_or(AtomicError::NotGranted)?;
+        if let Some(error) = granted.key_refusal(&peer.links, self.now) {
+            return Err(error_of(error));
+        }
         if !granted.rights().contains(Rights::ATOMIC) {
             return Err(AtomicError::NotGranted);
         }
@@ -121,6 +133,18 @@ impl Machine {
         if is_waiting {
             self.end_turn_of_sender();
         }
+    }
+
+    /// Handles an atomic that had no effect, although its link goes on.
+    pub(super) fn atomic_failed(&mut self, new: NewAtomic, index: usize, slot: SlotId, error: RequestError) {
+        if let RequestError::Key(_) | RequestError::Revoked(_) = &error {
+            self.refuse_key(new.peer, index, new.grant, &error);
+        }
+        let Some(peer) = self.peer(new.peer) else { return };
+        peer.atomics.done(slot);
+        self.report(Event::Atomic(new.op, Err(error_of(&error))));
+        self.release(new.peer, new.grant);
+        self.schedule_sending(new.peer);
     }
 
     /// Handles the completion of an atomic. `value` is the previous value, if it is known.

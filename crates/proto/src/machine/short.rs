@@ -73,7 +73,7 @@ impl Machine {
         let peer = self.peers.get(key).filter(|peer| !peer.is_lost())?;
         let range = GrantRange { grant, base, len: new.len };
         let range = GrantedRange { direction, range, counter };
-        let granted = peer.granted_for(&range).ok().filter(|_| within(remote, new.len))?;
+        let granted = peer.granted_for(&range, now).ok().filter(|_| within(remote, new.len))?;
         let index = peer.transfers.pick_short(remote.len, granted.scope(), new.priority)?;
         let link = &peer.links[index];
         let rail = &self.rails[link.rail()];

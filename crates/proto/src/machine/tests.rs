@@ -9,7 +9,7 @@ use crate::machine::{
 };
 use crate::plan::Limits;
 use crate::priority::Priority;
-use crate::rail::{EndedKeys, LinkKey, Proof, Properties, RailError, Refusal, Scope};
+use crate::rail::{EndedKeys, LinkKey, Proof, Properties, RailError, Refusal, RequestError, Scope};
 use crate::rights::Rights;
 use crate::wire::{Frame, Hello, LinkOffer};
 
@@ -20,6 +20,7 @@ mod hostile;
 mod liveness;
 mod priorities;
 mod publish;
+mod refused_keys;
 mod reported_keys;
 mod scopes;
 mod share_counter;

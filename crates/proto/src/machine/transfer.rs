@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::in_flight::{InFlight, Requested};
-use super::peer::{Granted, Peer, given_up};
+use super::peer::{Granted, KeyRefusal, Peer, given_up};
 use super::work::{Content, Post};
 use super::{
     Direction, Event, GrantRange, Machine, NewTransfer, OpId, PeerKey, Regions, TransferEnd, TransferFault,
@@ -14,7 +14,7 @@ use crate::lost::LostReason;
 use crate::outbox::{Posted, TransferId};
 use crate::plan::Operation;
 use crate::priority::Priority;
-use crate::rail::{LinkKey, Refusal, RemoteSegment, RemoteSegments, WorkRequest};
+use crate::rail::{LinkKey, Refusal, RemoteSegment, RemoteSegments, RequestError, WorkRequest};
 use crate::rights::Rights;
 use crate::stats::TransferStats;
 
@@ -121,13 +121,14 @@ impl Machine {
         counter: Option<CounterId>,
     ) -> Result<(), TransferFault> {
         let lost = |reason| TransferFault::PeerLost(Box::new(reason));
+        let now = self.now;
         let peer = self.peer(key).ok_or_else(|| lost(LostReason::Gone))?;
         if let Some(is_lost) = &peer.lost {
             return Err(lost(is_lost.reason.clone()));
         }
         let mut scope = None;
         for range in regions.as_slice() {
-            let granted = peer.granted_for(&GrantedRange { direction, range: *range, counter })?;
+            let granted = peer.granted_for(&GrantedRange { direction, range: *range, counter }, now)?;
             // Each transfer uses the links of one scope.
             if *scope.get_or_insert(granted.scope()) != granted.scope() {
                 return Err(TransferFault::Scopes);
@@ -263,6 +264,32 @@ impl Machine {
         self.turns.yield_turn();
     }
 
+    /// Handles pages that were not moved, although their link goes on.
+    pub(super) fn page_failed(&mut self, key: PeerKey, posted: Posted, error: RequestError) {
+        let (now, index, id) = (self.now, posted.link(), posted.transfer());
+        let Some(peer) = self.peer(key) else { return };
+        let region = posted.operation().region as usize;
+        let range = peer.transfers.get_mut(id).and_then(|it| it.regions().as_slice().get(region).copied());
+        // No immediate has counted them, as if no card had accepted them.
+        peer.transfers.refused(posted);
+        if let (RequestError::Key(_) | RequestError::Revoked(_), Some(range)) = (&error, range) {
+            self.refuse_key(key, index, range.grant, &error);
+        }
+        self.abort(key, id, &TransferFault::of_request(&error), now);
+        self.wake_pages(key);
+    }
+
+    /// Notes that a link cannot use the key of a grant, and aborts the transfers that need it.
+    pub(super) fn refuse_key(&mut self, key: PeerKey, index: usize, grant: u64, error: &RequestError) {
+        let (now, until) = (self.now, self.now.saturating_add(self.tuning.cool_down));
+        let Some(peer) = self.peer(key) else { return };
+        let link = peer.links[index].id();
+        peer.granted.refuse_key(grant, KeyRefusal { index, link, until, error: Box::new(error.clone()) });
+        for user in peer.transfers.using(grant) {
+            self.abort(key, user, &TransferFault::of_request(error), now);
+        }
+    }
+
     /// Handles a completion of pages. Pages of a failed operation are kept until their link is
     /// lost, and then go to another one.
     pub(super) fn page_done(&mut self, key: PeerKey, posted: Posted, is_ok: bool) {
@@ -312,9 +339,21 @@ impl Machine {
     }
 }
 
+impl TransferFault {
+    /// Returns the fault of a transfer one of whose requests has failed.
+    #[cold]
+    fn of_request(error: &RequestError) -> Self {
+        match error {
+            RequestError::Revoked(_) => Self::Revoked,
+            error => Self::Rail(Box::new(error.error().clone())),
+        }
+    }
+}
+
 impl Peer {
     /// Returns the grant of a range, if a transfer may access the range and raise its counter.
-    pub(super) fn granted_for(&self, range: &GrantedRange) -> Result<&Granted, TransferFault> {
+    #[inline]
+    pub(super) fn granted_for(&self, range: &GrantedRange, now: u64) -> Result<&Granted, TransferFault> {
         let GrantedRange { direction, range: GrantRange { grant, base, len }, counter } = *range;
         let granted = self.granted.get(grant).ok_or(TransferFault::NoSuchGrant)?;
         let right = match direction {
@@ -330,7 +369,10 @@ impl Peer {
             () if counter.is_some_and(|counter| !self.counters.knows(counter)) => {
                 Err(TransferFault::NoSuchCounter)
             }
-            () => Ok(granted),
+            () => match granted.key_refusal(&self.links, now) {
+                Some(error) => Err(TransferFault::of_request(error)),
+                None => Ok(granted),
+            },
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::in_flight::Requested;
+use super::in_flight::{InFlight, Requested};
 use super::looking::Looking;
 use super::rail::RailState;
 use super::timers::INTERVAL;
@@ -14,7 +14,7 @@ use super::{Machine, MessageHeader, OpId, PeerKey};
 use crate::counter::LinkId;
 use crate::inflight::SlotId;
 use crate::plan::Extent;
-use crate::rail::{LinkKey, RailError, Refusal, WorkRequest};
+use crate::rail::{LinkKey, RailError, Refusal, RequestError, WorkRequest};
 use crate::rights::Rights;
 use crate::wire::Frame;
 
@@ -270,7 +270,7 @@ impl Machine {
         rail: usize,
         slot: SlotId,
         value: Option<u64>,
-        outcome: Result<(), RailError>,
+        outcome: Result<(), RequestError>,
     ) {
         let now = self.now;
         // Counted even if its link was closed: the rail had the operation.
@@ -279,19 +279,44 @@ impl Machine {
         let Some(it) = self.in_flight.take(slot) else { return };
         let (key, index) = (it.peer, it.link());
         let Some(peer) = self.peers.get_mut(key) else { return };
-        let link = &mut peer.links[index];
         let is_ok = outcome.is_ok();
-        link.completed(is_ok, now);
+        let is_ordered = self.rails[rail].properties().limits.is_ordered;
+        // Requests after it may have counted its pages.
+        let outcome = match outcome {
+            Err(error) if is_ordered => Err(RequestError::Link(error.into_error())),
+            outcome => outcome,
+        };
+        // Nothing lands any more of a request that failed without its link.
+        peer.links[index].completed(!matches!(outcome, Err(RequestError::Link(_))), now);
         // The links of a lost peer are being closed already.
         if let Err(error) = outcome
             && !peer.is_lost()
         {
-            self.fail_link(key, index, &error);
+            match error {
+                RequestError::Link(error) => self.fail_link(key, index, &error),
+                error => return self.failed_alone(it, slot, error),
+            }
         }
         match it.what {
             Requested::Pages(posted) => self.page_done(key, posted, is_ok),
             Requested::Message(sequence) => self.message_done(key, index, sequence, is_ok),
             Requested::Atomic(new, _) => self.atomic_done(new, slot, value.filter(|_| is_ok)),
+            Requested::Answered => {}
+        }
+    }
+
+    /// Handles the failure of a request whose link goes on.
+    #[cold]
+    fn failed_alone(&mut self, it: InFlight, slot: SlotId, error: RequestError) {
+        let (key, index) = (it.peer, it.link());
+        match it.what {
+            Requested::Pages(posted) => self.page_failed(key, posted, error),
+            // The messages of a link cannot go on without one of them.
+            Requested::Message(sequence) => {
+                self.fail_link(key, index, error.error());
+                self.message_done(key, index, sequence, false);
+            }
+            Requested::Atomic(new, _) => self.atomic_failed(new, index, slot, error),
             Requested::Answered => {}
         }
     }

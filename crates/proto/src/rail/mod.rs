@@ -10,7 +10,7 @@ mod segments;
 
 pub use error::{RailError, RailStatus};
 pub use properties::{EndedKeys, Proof, Properties, Scope};
-pub use request::{Refusal, WorkRequest};
+pub use request::{Refusal, RequestError, WorkRequest};
 pub use segments::{RemoteSegment, RemoteSegments};
 
 /// Names a link on the rail of its own side.

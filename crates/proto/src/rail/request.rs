@@ -63,3 +63,47 @@ pub enum Refusal {
     /// This card can never do it.
     Never(RailError),
 }
+
+/// Reasons for which a work request failed that its card had accepted: what fails with it.
+///
+/// A request fails alone, or with its key, only if the peer gets no immediate of it and nothing of it
+/// lands any more.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// Only this request fails: it would fail again.
+    #[error(transparent)]
+    Request(RailError),
+    /// No request with this key succeeds over this link, for instance because this side cannot reach the
+    /// memory. Requests with other keys go on.
+    #[error(transparent)]
+    Key(RailError),
+    /// As [`Key`](Self::Key), because the peer has ended the key.
+    #[error(transparent)]
+    Revoked(RailError),
+    /// The link can no longer be used, and must be closed.
+    #[error(transparent)]
+    Link(RailError),
+}
+
+impl RequestError {
+    /// Returns the error of the rail.
+    ///
+    /// ```
+    /// use farreach_proto::rail::{RailError, RequestError};
+    ///
+    /// let failed = RequestError::Key(RailError::new("write", "the memory is not mapped", "raise the limit"));
+    /// assert_eq!(failed.error().cause, "the memory is not mapped");
+    /// ```
+    pub fn error(&self) -> &RailError {
+        match self {
+            Self::Request(error) | Self::Key(error) | Self::Revoked(error) | Self::Link(error) => error,
+        }
+    }
+
+    /// Takes the error of the rail.
+    pub fn into_error(self) -> RailError {
+        match self {
+            Self::Request(error) | Self::Key(error) | Self::Revoked(error) | Self::Link(error) => error,
+        }
+    }
+}

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use farreach_memory::{Buffers, Exposed, Memory, Slice};
 use farreach_proto::rights::Rights;
-use farreach_rail::{Event, Key, KeyId, LinkKey, Rail, RailError, Refusal, RemoteSegment, WorkRequest};
+use farreach_rail::{Event, Key, KeyId, LinkKey, Rail, Refusal, RemoteSegment, RequestError, WorkRequest};
 use farreach_sim::request::{Refused, Request, post};
 use farreach_testkit::wait_for;
 
 /// An event that a rail has reported.
 #[derive(Debug)]
 pub(crate) enum Seen {
-    Completed { tag: u64, buffers: Buffers, outcome: Result<(), RailError> },
+    Completed { tag: u64, buffers: Buffers, outcome: Result<(), RequestError> },
     Immediate(u32),
     Message(Vec<u8>),
 }
@@ -155,7 +155,7 @@ impl<R: Rail> Pair<R> {
 
     /// Returns the next completion: its tag, buffers and outcome.
     #[track_caller]
-    pub(crate) fn completed(&mut self, side: usize) -> (u64, Buffers, Result<(), RailError>) {
+    pub(crate) fn completed(&mut self, side: usize) -> (u64, Buffers, Result<(), RequestError>) {
         match self.next(side) {
             Seen::Completed { tag, buffers, outcome, .. } => (tag, buffers, outcome),
             other => panic!("{other:?}"),
@@ -166,7 +166,7 @@ impl<R: Rail> Pair<R> {
     #[track_caller]
     pub(crate) fn done(&mut self, side: usize, expected: u64) -> Buffers {
         let (tag, buffers, outcome) = self.completed(side);
-        outcome.unwrap_or_else(|error| panic!("{error}\nfix: {}", error.fix));
+        outcome.unwrap_or_else(|error| panic!("{error}\nfix: {}", error.error().fix));
         assert_eq!(tag, expected);
         buffers
     }

@@ -8,6 +8,7 @@ use super::content::WORN;
 use super::party::End;
 use super::thing::{Hold, Transfer};
 use super::world::{World, broken, tell};
+use crate::end::NOT_MAPPED;
 
 impl World {
     /// Checks everything that an engine may have answered. Nothing moves meanwhile.
@@ -152,6 +153,9 @@ impl World {
             TransferFault::Revoked | TransferFault::NoSuchGrant => self.grants[transfer.grant].is_revoked,
             TransferFault::OutOfBounds => transfer.is_wrong,
             TransferFault::NoSuchCounter => transfer.counter.is_some_and(|it| self.counts[it].is_closed),
+            TransferFault::Rail(error) if error.cause == NOT_MAPPED => {
+                self.scenario.network.odds.key_not_mapped > 0
+            }
             TransferFault::Rail(_) => self.has_broken_card(transfer.host),
             TransferFault::NoRight | TransferFault::Scopes => false,
         };
@@ -164,6 +168,7 @@ impl World {
                 TransferFault::Aborted => "transfers given up",
                 TransferFault::DeadlinePassed => "transfers late",
                 TransferFault::Revoked | TransferFault::NoSuchGrant => "transfers to revoked memory",
+                TransferFault::Rail(error) if error.cause == NOT_MAPPED => "transfers to unmapped memory",
                 TransferFault::Rail(_) => "transfers over a broken card",
                 _ => "transfers refused",
             },

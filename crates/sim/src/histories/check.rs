@@ -67,6 +67,8 @@ impl World {
             let is_ending = transfer.is_given_up
                 || transfer.deadline.is_some_and(|at| at <= self.now)
                 || transfer.is_wrong
+                // Its memory may not be mapped.
+                || self.scenario.network.odds.key_not_mapped > 0
                 || self.grants[transfer.grant].is_revoked;
             transfer.counter == Some(count) && is_ending
         };

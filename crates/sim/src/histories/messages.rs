@@ -8,6 +8,7 @@ use super::chance::mix;
 use super::thing::{Change, Grant, Word};
 use super::world::{World, broken, tell};
 use crate::answers::{Answer, Awaited};
+use crate::end::NOT_MAPPED;
 
 /// Builds a message: its length and its bytes identify it.
 fn message(connection: usize, end: usize, number: u64) -> Vec<u8> {
@@ -160,6 +161,7 @@ impl World {
             (Err(AtomicError::NotGranted), _) if !is_revoked => {
                 broken!(self, "a word of grant {} is refused, which is granted", change.grant)
             }
+            (Err(AtomicError::Rail(error)), _) if error.cause == NOT_MAPPED => "words refused",
             (
                 Err(
                     AtomicError::NotGranted

@@ -267,6 +267,12 @@ fn tuning(chance: &mut Chance) -> Tuning {
     }
 }
 
+/// Returns how often a peer cannot map the memory of a key. It is drawn apart from the rest of the scenario.
+fn key_not_mapped(seed: u64) -> u32 {
+    let mut chance = Chance::new(seed.rotate_left(23));
+    if chance.once_in(2) { chance.within(5..=50) as u32 } else { 0 }
+}
+
 fn network(chance: &mut Chance, seed: u64) -> SimSettings {
     // A history with a few kinds of faults finds more than one with all of them.
     let mut once_in =
@@ -285,6 +291,7 @@ fn network(chance: &mut Chance, seed: u64) -> SimSettings {
         // A card that is broken for good, or a key that cannot be ended, hides other defects.
         end_key_fails: once_in(5..=50, true),
         reset_fails: once_in(2..=8, true),
+        key_not_mapped: key_not_mapped(seed),
         host_stops: 0,
         host_killed: 0,
     };

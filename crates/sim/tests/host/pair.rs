@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use farreach_memory::{Exposed, Memory, Slice};
 use farreach_proto::rights::Rights;
-use farreach_rail::{Event, Key, KeyId, LinkKey, Rail, RailError, Refusal, RemoteSegment, WorkRequest};
+use farreach_rail::{
+    Event, Key, KeyId, LinkKey, Rail, RailError, Refusal, RemoteSegment, RequestError, WorkRequest,
+};
 use farreach_sim::request::{Refused, post};
 use farreach_sim::{SimCard, SimNetwork, SimRail, SimSettings};
 
@@ -53,7 +55,9 @@ impl Side {
         loop {
             let polled = self.rail.poll(&mut |event| {
                 told.push(match event {
-                    Event::Completed { tag, outcome, .. } => Told::Completed { tag, outcome },
+                    Event::Completed { tag, outcome, .. } => {
+                        Told::Completed { tag, outcome: outcome.map_err(RequestError::into_error) }
+                    }
                     Event::Immediate { bits, .. } => Told::Immediate { bits },
                     Event::Message { .. } => Told::Message,
                     Event::KeyBound { tag, bound, .. } => Told::KeyBound { tag, bound },

@@ -9,7 +9,7 @@ use farreach_fabric::{
     OperationKind, ReceiveRequest, RemoteAccess, TransmitRequest,
 };
 use farreach_memory::{Buffers, Exposed, Memory, Slice};
-use farreach_rail::{Event, Key, KeyId, LinkKey, Proof, Properties, RailError};
+use farreach_rail::{Event, Key, KeyId, LinkKey, Proof, Properties, RailError, RequestError};
 
 use super::end::End;
 use super::groups::{Cause, Groups};
@@ -294,7 +294,7 @@ impl Resources {
     pub(super) fn tell_returned(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> usize {
         let count = self.returned.len().min(TOLD_MAX);
         for Returned { tag, buffers, reason } in self.returned.drain(..count) {
-            sink(Event::Completed { tag, buffers, outcome: Err(reason) });
+            sink(Event::Completed { tag, buffers, outcome: Err(RequestError::Link(reason)) });
         }
         count
     }
@@ -327,14 +327,14 @@ impl Resources {
         };
         let groups = self.groups.as_mut().filter(|_| kind == OperationKind::Write);
         let Some(groups) = groups else {
-            sink(Event::Completed { tag, buffers, outcome });
+            sink(Event::Completed { tag, buffers, outcome: outcome.map_err(RequestError::Link) });
             return 1;
         };
         let mut count = 0;
         groups.completed(tag, buffers, outcome, &mut |tag, buffers, outcome| {
             let outcome = outcome.map_err(|cause| match cause {
-                Cause::Own(error) => error,
-                Cause::Unproven => unproven(name),
+                Cause::Own(error) => RequestError::Link(error),
+                Cause::Unproven => RequestError::Link(unproven(name)),
             });
             sink(Event::Completed { tag, buffers, outcome });
             count += 1;

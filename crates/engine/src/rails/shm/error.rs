@@ -2,8 +2,9 @@
 
 use std::fmt::Display;
 
-use farreach_rail::{Event, LinkKey, RailError};
+use farreach_rail::{Event, LinkKey, RailError, RequestError};
 use farreach_shm as shm;
+use farreach_shm::OperationError;
 
 /// Reports an event of a link. The ends of grants are collected. Returns the number of events.
 pub(super) fn report(
@@ -15,7 +16,7 @@ pub(super) fn report(
 ) -> usize {
     match event {
         shm::Event::Completed { tag, buffers, outcome } => {
-            let outcome = outcome.map_err(|error| failed("work request over shm", &error, error.fix()));
+            let outcome = outcome.map_err(|error| request_error(&error));
             sink(Event::Completed { tag, buffers, outcome });
         }
         shm::Event::Immediate(bits) => sink(Event::Immediate { link: Some(link), bits }),
@@ -32,6 +33,19 @@ pub(super) fn report(
         }
     }
     1
+}
+
+/// Returns what fails with an operation. One that fails has passed no immediate.
+#[cold]
+fn request_error(error: &OperationError) -> RequestError {
+    let reason = failed("work request over shm", error, error.fix());
+    match error {
+        // Only an error of the link leaves open whether an atomic took effect.
+        OperationError::Link(_) | OperationError::InDoubt => RequestError::Link(reason),
+        OperationError::Revoked => RequestError::Revoked(reason),
+        OperationError::NotMapped(_) | OperationError::UnknownKey { .. } => RequestError::Key(reason),
+        _ => RequestError::Request(reason),
+    }
 }
 
 /// The reason for which a link is lost whose peer is well.

@@ -1,7 +1,7 @@
 //! Accounting of work requests: converts completions into events of the rail.
 
 use farreach_memory::Buffers;
-use farreach_rail::{Event, KeyId, LinkKey, RailError};
+use farreach_rail::{Event, KeyId, LinkKey, RailError, RequestError};
 use farreach_verbs::cq::{Failure, WorkCompletion, WorkKind};
 use farreach_verbs::qp::Unfinished;
 
@@ -49,7 +49,8 @@ impl Account {
                 self.in_flight -= 1;
                 let outcome = match outcome {
                     Ok(_) => Ok(()),
-                    Err(failure) => Err(self.failed(link, kind, failure)),
+                    // The card has ended the queue pair.
+                    Err(failure) => Err(RequestError::Link(self.failed(link, kind, failure))),
                 };
                 sink(Event::Completed { tag, buffers, outcome });
             }
@@ -137,7 +138,7 @@ impl Account {
         self.in_flight -= 1;
         self.given_up += 1;
         let Unfinished { tag, kind, buffers, .. } = request;
-        let outcome = Err(given_up(kind, &self.rail, &closed(&self.rail)));
+        let outcome = Err(RequestError::Link(given_up(kind, &self.rail, &closed(&self.rail))));
         sink(Event::Completed { tag, buffers, outcome });
     }
 }
@@ -145,7 +146,7 @@ impl Account {
 /// An event that the next poll reports.
 #[derive(Debug)]
 pub(super) enum Pending {
-    Completed { tag: u64, buffers: Buffers, outcome: Result<(), RailError> },
+    Completed { tag: u64, buffers: Buffers, outcome: Result<(), RequestError> },
     Immediate { link: Option<LinkKey>, bits: u32 },
     Message { link: Option<LinkKey>, bytes: Vec<u8> },
     KeyBound { link: LinkKey, tag: u64, bound: Result<(u64, u64), RailError> },

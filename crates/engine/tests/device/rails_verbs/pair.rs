@@ -7,7 +7,7 @@ use farreach::rails::verbs::{self, VerbsPort, VerbsRail, VerbsSettings};
 use farreach::{Memory, Rights, Slice};
 use farreach_memory::Buffers;
 use farreach_memory::Exposed;
-use farreach_rail::{Event, Key, KeyId, LinkKey, Rail, RailError, RemoteSegment, WorkRequest};
+use farreach_rail::{Event, Key, KeyId, LinkKey, Rail, RailError, RemoteSegment, RequestError, WorkRequest};
 use farreach_sim::request::{Refused, Request, post};
 use farreach_testkit::{Device, pattern, wait_for};
 
@@ -44,6 +44,7 @@ impl Told {
         let named = |link: Option<LinkKey>| link.expect("it names its link");
         match event {
             Event::Completed { tag, buffers, outcome } => {
+                let outcome = outcome.map_err(RequestError::into_error);
                 self.done.push_back(Done { tag, buffers, outcome });
             }
             Event::Immediate { link, bits } => self.immediates.push_back((named(link), bits)),

@@ -1,9 +1,10 @@
 //! Grants of a peer to this side, and their use.
 
 use super::link::Link;
+use super::links::Links;
 use crate::counter::LinkId;
 use crate::machine::peer_map::{HashKeys, PeerMap};
-use crate::rail::Scope;
+use crate::rail::{RequestError, Scope};
 use crate::rights::Rights;
 use crate::wire::{BoundKey, GrantOffer};
 
@@ -24,10 +25,23 @@ pub(crate) struct Granted {
     keys: Vec<Option<(u64, u64)>>,
     /// Its address and key over one link each, by index, with the id of the link that it is bound to.
     bound: Vec<Option<(LinkId, (u64, u64))>>,
+    key_refusal: Option<KeyRefusal>,
     /// Whether the peer is revoking it. The confirmation is sent when nothing of this side uses it.
     is_revoked: bool,
     /// The number of transfers and atomics that use it.
     users: u32,
+}
+
+/// The reason for which a link cannot use the key of a grant.
+#[derive(Debug)]
+pub(crate) struct KeyRefusal {
+    /// The index of the link.
+    pub(crate) index: usize,
+    /// Its id. The link that comes after it may have another key.
+    pub(crate) link: LinkId,
+    /// The time from which the key is tried again: the reason may be over.
+    pub(crate) until: u64,
+    pub(crate) error: Box<RequestError>,
 }
 
 impl Granted {
@@ -45,6 +59,13 @@ impl Granted {
 
     pub(crate) fn is_revoked(&self) -> bool {
         self.is_revoked
+    }
+
+    /// Returns the reason for which one of these links cannot use its key.
+    #[inline]
+    pub(crate) fn key_refusal(&self, links: &Links, now: u64) -> Option<&RequestError> {
+        let KeyRefusal { index, link, until, error } = self.key_refusal.as_ref()?;
+        (now < *until && links[*index].id() == *link).then_some(error)
     }
 
     /// Returns its address and key over a link of this index.
@@ -78,6 +99,7 @@ impl GrantedTable {
             scope: offer.scope,
             keys: offer.keys,
             bound: Vec::new(),
+            key_refusal: None,
             is_revoked: false,
             users: 0,
         };
@@ -97,6 +119,13 @@ impl GrantedTable {
         }
         granted.bound[index] = Some((link, (key.address, key.key)));
         true
+    }
+
+    /// Notes that a link cannot use the key of a grant.
+    pub(crate) fn refuse_key(&mut self, grant: u64, refusal: KeyRefusal) {
+        if let Some(granted) = self.grants.get_mut(&grant) {
+            granted.key_refusal = Some(refusal);
+        }
     }
 
     #[inline]

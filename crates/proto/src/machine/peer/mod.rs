@@ -20,7 +20,7 @@ use crate::counter::{CounterId, LinkId};
 use crate::lost::LostReason;
 use crate::wire::Hello;
 
-pub(crate) use granted::Granted;
+pub(crate) use granted::{Granted, KeyRefusal};
 pub(crate) use incoming::{Confirm, TooMany};
 pub(crate) use link::{Due, Expected, Link, LinkTimes, MadeEnd, NO_LINK, Phase, Remains};
 pub(crate) use links::Links;

@@ -122,7 +122,9 @@ fn lose_link(machine: &mut Machine, slots: Vec<SlotId>, now: u64) {
     machine.begin_step(now);
     let cut = RailError::new("poll", "it was cut", "none");
     machine.handle_link_down(0, LINK, &cut);
-    slots.into_iter().for_each(|slot| machine.handle_completed(0, slot, None, Err(cut.clone())));
+    slots
+        .into_iter()
+        .for_each(|slot| machine.handle_completed(0, slot, None, Err(RequestError::Link(cut.clone()))));
     machine.end_polls();
     machine.end_step();
     while machine.poll_control().is_some() {}

@@ -379,7 +379,8 @@ fn a_peer_that_does_not_account_for_a_lost_link_is_lost_and_its_transfers_end() 
     machine.begin_round(0);
     let slot = machine.poll_post().expect("the page is posted").slot;
     machine.handle_posted(slot, Ok(()));
-    machine.handle_completed(0, slot, None, Err(RailError::new("write", "it failed", "nothing")));
+    let failed = RequestError::Link(RailError::new("write", "it failed", "nothing"));
+    machine.handle_completed(0, slot, None, Err(failed));
     machine.begin_step(MS);
     machine.end_step();
     let asked = frames(&mut machine).into_iter().any(|frame| matches!(frame, Frame::Settle { .. }));
