@@ -76,8 +76,10 @@ impl SharedCell {
         // Only the leader changes either.
         let more = reached.saturating_sub(counter.reached());
         counter.raise(reached, wakers);
-        let total = self.total.load(Ordering::SeqCst);
-        self.total.store(total.saturating_add(more), Ordering::SeqCst);
+        // A sum beyond 64 bits is not reached by what peers can count. It does not rise then.
+        if let Some(total) = self.total.load(Ordering::SeqCst).checked_add(more) {
+            self.total.store(total, Ordering::SeqCst);
+        }
         self.watch.notify(wakers);
     }
 

@@ -105,6 +105,22 @@ impl Immediate {
     }
 }
 
+/// The maximum number of pages that a peer may [add](Counters::add) for one lost link: those of 2^24
+/// operations in flight, which is more than an engine can have, each with as many pages as an immediate
+/// counts.
+pub const ADD_MAX: u64 = (1 << 24) * IMMEDIATE_PAGES_MAX as u64;
+
+/// Reasons for which pages are not added to a counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddError {
+    /// The counter is closed.
+    Closed,
+    /// No lost link was settled for which pages may still be added.
+    Unsettled,
+    /// There are more than [`ADD_MAX`], or more than 64 bits can count.
+    TooMany,
+}
+
 /// Names a link to one peer. A link that is connected again after a loss has another id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct LinkId(pub u64);
@@ -175,6 +191,9 @@ struct Counter {
     peers: Vec<u32>,
     is_peer_lost: bool,
     is_aborted: bool,
+    /// The number of answers about lost links, and of additions that followed them.
+    settled: u64,
+    added: u64,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -312,10 +331,11 @@ impl Counters {
         if from.is_settled {
             return None;
         }
-        // A peer may have added any number before: its counter then stays where it is.
-        from.pages = from.pages.saturating_add(immediate.pages.into());
-        counter.reached = counter.reached.saturating_add(immediate.pages.into());
-        Some(counter.reached)
+        // 64 bits are enough for 2^54 immediates.
+        let reached = counter.reached.checked_add(immediate.pages.into())?;
+        from.pages += u64::from(immediate.pages);
+        counter.reached = reached;
+        Some(reached)
     }
 
     /// Returns the pages counted from a lost link. Counts no more from it.
@@ -325,6 +345,14 @@ impl Counters {
         Some(from.pages)
     }
 
+    /// Lets the peer [add](Self::add) pages once: it is told how many pages were counted from a link that
+    /// is lost. Of `lost` links it may add pages once each.
+    pub fn permit_add(&mut self, id: CounterId, lost: u64) {
+        if let Some(counter) = self.get_mut(id) {
+            counter.settled = (counter.settled + 1).min(lost);
+        }
+    }
+
     /// Returns `true` if pages of a link were counted, or can be by a name.
     pub(crate) fn has_heard_of(&self, link: LinkId, id: CounterId) -> bool {
         self.get(id).is_some_and(|counter| {
@@ -332,12 +360,29 @@ impl Counters {
         })
     }
 
-    /// Adds pages whose immediates were lost. Returns the counter's new value, or `None` if the
-    /// counter is closed or cannot count so many.
-    pub fn add(&mut self, id: CounterId, pages: u64) -> Option<u64> {
-        let counter = self.get_mut(id)?;
-        counter.reached = counter.reached.checked_add(pages)?;
-        Some(counter.reached)
+    /// Adds pages whose immediates were lost, as [permitted](Self::permit_add). Returns the counter's new
+    /// value.
+    ///
+    /// ```
+    /// use farreach_proto::counter::{AddError, Counters, LinkId};
+    ///
+    /// let mut counters = Counters::new();
+    /// let counter = counters.open([7]).unwrap();
+    /// assert_eq!(counters.add(counter, 5), Err(AddError::Unsettled));
+    /// counters.settle(LinkId(1), counter);
+    /// counters.permit_add(counter, 1);
+    /// assert_eq!(counters.add(counter, 5), Ok(5));
+    /// assert_eq!(counters.add(counter, 5), Err(AddError::Unsettled));
+    /// ```
+    pub fn add(&mut self, id: CounterId, pages: u64) -> Result<u64, AddError> {
+        let counter = self.get_mut(id).ok_or(AddError::Closed)?;
+        if counter.added >= counter.settled {
+            return Err(AddError::Unsettled);
+        }
+        let reached = counter.reached.checked_add(pages).filter(|_| pages <= ADD_MAX);
+        counter.reached = reached.ok_or(AddError::TooMany)?;
+        counter.added += 1;
+        Ok(counter.reached)
     }
 
     /// Marks a counter as aborted by the sender.

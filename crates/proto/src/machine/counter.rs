@@ -3,7 +3,7 @@
 use super::id_map::IdMap;
 use super::peer::{Link, Phase};
 use super::{Event, Machine, PeerChange, PeerKey};
-use crate::counter::{CounterId, Counters, Immediate, LinkId, Outcome};
+use crate::counter::{AddError, CounterId, Counters, Immediate, LinkId, Outcome};
 use crate::lost::LostReason;
 use crate::rail::LinkKey;
 use crate::wire::Frame;
@@ -21,6 +21,11 @@ pub(super) struct CounterDesk {
 impl CounterDesk {
     pub(super) fn settle(&mut self, link: LinkId, counter: CounterId) -> Option<u64> {
         self.counters.settle(link, counter)
+    }
+
+    /// Lets the peer add pages once, for one of so many lost links.
+    pub(super) fn permit_add(&mut self, counter: CounterId, lost: u64) {
+        self.counters.permit_add(counter, lost);
     }
 
     /// Returns `true` if pages of a link were counted, or can be by a name.
@@ -136,13 +141,15 @@ impl Machine {
         if !self.counters.is_of(counter, key) {
             return;
         }
-        match self.counters.counters.add(counter, pages) {
-            Some(reached) => self.report_reached(counter, reached),
-            None => {
-                let why = LostReason::Violation("it adds more pages than a counter can count");
-                self.lose_peer(key, why, false);
+        let wrong = match self.counters.counters.add(counter, pages) {
+            Ok(reached) => return self.report_reached(counter, reached),
+            Err(AddError::Closed) => return,
+            Err(AddError::Unsettled) => {
+                "it adds pages to a counter, and has lost no link that could have had them"
             }
-        }
+            Err(AddError::TooMany) => "it adds more pages to a counter than can have been in flight",
+        };
+        self.lose_peer(key, LostReason::Violation(wrong), false);
     }
 
     pub(super) fn on_abort(&mut self, key: PeerKey, counter: CounterId) {

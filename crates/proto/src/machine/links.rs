@@ -164,9 +164,8 @@ impl Machine {
             self.lose_peer(key, why, false);
             return;
         }
-        let link = &mut peer.links[index];
-        link.open(id);
-        let rail = link.rail();
+        peer.links.open(index, id);
+        let rail = peer.links[index].rail();
         self.openings.push(Opening { rail, peer: key, index, id, peer_end });
     }
 

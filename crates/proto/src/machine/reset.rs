@@ -122,6 +122,10 @@ impl Machine {
         let is_link = self.peers.get(key).is_some_and(|peer| peer.links.position(link).is_some())
             || self.counters.has_heard_of(link, counter);
         let pages = if is_open && is_link { self.counters.settle(link, counter).unwrap_or(0) } else { 0 };
+        if is_open {
+            let lost = self.peers.get(key).map_or(0, |peer| peer.links.lost());
+            self.counters.permit_add(counter, lost);
+        }
         self.send(key, Frame::Settled { link, counter, pages });
     }
 

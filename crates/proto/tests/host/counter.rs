@@ -1,6 +1,8 @@
 //! Counting with lost links: each page is counted once, whatever arrives in whatever order.
 
-use farreach_proto::counter::{Counters, IMMEDIATE_PAGES_MAX, Immediate, LinkId, Outcome, Reported};
+use farreach_proto::counter::{
+    AddError, Counters, IMMEDIATE_PAGES_MAX, Immediate, LinkId, Outcome, Reported,
+};
 use proptest::prelude::*;
 
 proptest! {
@@ -30,6 +32,7 @@ proptest! {
         for link in 0..3 {
             for (id, claimed) in reported.lose(LinkId(link)) {
                 let counted = counters.settle(LinkId(link), id).unwrap();
+                counters.permit_add(id, link + 1);
                 counters.add(id, claimed - counted).unwrap();
             }
             prop_assert!(reported.lose(LinkId(link)).is_empty(), "settled once");
@@ -67,7 +70,7 @@ fn an_immediate_for_a_counter_that_is_gone_counts_for_nobody() {
     let second = counters.open([]).unwrap();
     assert_eq!(counters.arrive(LinkId(0), immediate), None);
     assert_eq!((counters.reached(first), counters.reached(second)), (None, Some(0)));
-    assert_eq!((counters.settle(LinkId(0), first), counters.add(first, 1)), (None, None));
+    assert_eq!((counters.settle(LinkId(0), first), counters.add(first, 1)), (None, Err(AddError::Closed)));
 }
 
 #[test]

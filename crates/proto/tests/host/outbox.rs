@@ -220,6 +220,7 @@ impl World {
         match self.to_receiver.pop_front() {
             Some(Frame::Settle { link, counter }) => {
                 let pages = self.counters.settle(link, counter).expect("the counter is open");
+                self.counters.permit_add(counter, self.losses as u64);
                 self.to_sender.push_back(Frame::Settled { link, counter, pages });
             }
             Some(Frame::Add { counter, pages }) => {

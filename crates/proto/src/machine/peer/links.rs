@@ -16,6 +16,8 @@ pub(crate) struct Links {
     /// Links that are not connected before they are needed.
     held_back: Vec<usize>,
     next_id: u64,
+    /// The number of links that were opened.
+    opened: u64,
     /// The id that follows the last one that the peer has chosen.
     next_id_there: u64,
 }
@@ -75,6 +77,18 @@ impl Links {
             self.next_id_there = id.0 + 1;
         }
         is_new
+    }
+
+    /// Begins the creation of this side's end of a link, with this id.
+    pub(crate) fn open(&mut self, index: usize, id: LinkId) {
+        self.opened += 1;
+        self.present[index].open(id);
+    }
+
+    /// Returns the number of links that were opened and are lost.
+    pub(crate) fn lost(&self) -> u64 {
+        let in_use = self.present.iter().filter(|link| !link.is_failing()).count();
+        self.opened - in_use as u64
     }
 
     /// Returns the number of work requests in flight, on all links.

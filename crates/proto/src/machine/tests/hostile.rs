@@ -1,7 +1,7 @@
 //! Peers that lie: frames that are well-formed and false, and more of everything than is allowed.
 
 use super::*;
-use crate::counter::CounterId;
+use crate::counter::{ADD_MAX, CounterId};
 use crate::machine::{Direction, GrantRange, MessageHeader, NAME_MAX, NewTransfer, TransferFault};
 use crate::plan::{Pages, Plan};
 use crate::wire::{BoundKey, GrantOffer};
@@ -133,19 +133,49 @@ fn names_of_a_counter_are_those_on_links() {
 }
 
 #[test]
-fn a_counter_cannot_be_made_to_overflow() {
-    let mut machine = ready();
-    let counter = machine.open_counter(PEER, 0).unwrap();
-    for (pages, is_fine) in [(u64::MAX, true), (0, true), (1, false)] {
-        machine.handle_frame(PEER, Frame::Add { counter, pages }, 0);
-        let reason = lost(&mut machine);
-        assert_eq!(reason.is_none(), is_fine, "{pages}: {reason:?}");
+fn pages_are_added_once_for_a_lost_link_and_not_more_than_can_have_been_in_flight() {
+    let reached = |machine: &mut Machine| {
+        events(machine).into_iter().rev().find_map(|event| match event {
+            Event::Reached(_, reached) => Some(Ok(reached)),
+            Event::Peer(PEER, PeerChange::Lost(reason)) => Some(Err(reason)),
+            _ => None,
+        })
+    };
+    let violation = |end: Option<Result<u64, LostReason>>| matches!(end, Some(Err(LostReason::Violation(_))));
+    // While no link is lost, whatever the peer has asked about.
+    for asks in [0, 1, 5] {
+        for pages in [0, 1, u64::MAX] {
+            let (mut machine, link) = ready_over(properties());
+            let counter = machine.open_counter(PEER, 0).unwrap();
+            let asked = [link, LinkId(77), LinkId(78)].into_iter().cycle().take(asks);
+            asked.for_each(|link| machine.handle_frame(PEER, Frame::Settle { link, counter }, 0));
+            machine.handle_frame(PEER, Frame::Add { counter, pages }, 0);
+            assert!(violation(reached(&mut machine)), "{asks} {pages}");
+        }
     }
-    let mut counters = crate::counter::Counters::new();
-    let counter = counters.open([]).unwrap();
-    assert_eq!(counters.add(counter, u64::MAX), Some(u64::MAX));
-    assert_eq!(counters.arrive(LinkId(0), Immediate::new(counter, 1024).unwrap()), Some(u64::MAX));
-    assert_eq!(counters.settle(LinkId(0), counter), Some(1024));
+    // For one lost link, and two counters.
+    for pages in [1, ADD_MAX, ADD_MAX + 1, u64::MAX] {
+        let alone = Properties { links_end_alone: true, immediates_name_link: true, ..properties() };
+        let (mut machine, link) = ready_over(alone);
+        let counters = [(); 2].map(|()| machine.open_counter(PEER, 0).unwrap());
+        let lost = Frame::LinkLost { link, is_quiet: true, reason: "it is gone".to_owned() };
+        machine.handle_frame(PEER, lost, 0);
+        while machine.poll_control().is_some() {}
+        for counter in counters {
+            // An answer more often gives no more.
+            for _ in 0..3 {
+                machine.handle_frame(PEER, Frame::Settle { link, counter }, 0);
+            }
+            machine.handle_frame(PEER, Frame::Add { counter, pages }, 0);
+            if pages > ADD_MAX {
+                assert!(violation(reached(&mut machine)), "{pages}");
+                break;
+            }
+            assert_eq!(reached(&mut machine), Some(Ok(pages)));
+        }
+        machine.handle_frame(PEER, Frame::Add { counter: counters[0], pages: 1 }, 0);
+        assert!(pages > ADD_MAX || violation(reached(&mut machine)), "{pages}");
+    }
 }
 
 #[test]
