@@ -65,7 +65,7 @@ impl<B: Source> TransferList<B> {
     /// write, and `remote` in a list to read.
     pub fn push_pages(&mut self, own: B, map: &PageMap, remote: &RemoteSlice) {
         self.own.push(own);
-        self.segments += map.source.indices.len();
+        self.segments = self.segments.saturating_add(map.source.indices.len());
         self.remote.push(Remote { memory: remote.clone(), map: Some(map.clone()) });
     }
 
@@ -141,7 +141,8 @@ impl<B: Source> TransferList<B> {
         };
         let mut planner = Planner {
             direction,
-            segments: Vec::with_capacity(segments),
+            // The pages of a region are checked before they become segments.
+            segments: Vec::with_capacity(segments.min(ROOM_MAX)),
             regions: Vec::new(),
             by_grant: HashMap::new(),
             last: None,
@@ -154,6 +155,9 @@ impl<B: Source> TransferList<B> {
         }
     }
 }
+
+/// The segments for which a list has room before they are checked.
+const ROOM_MAX: usize = 1 << 16;
 
 struct Planner {
     direction: Direction,
@@ -182,6 +186,10 @@ impl Planner {
             if offset + own_len > HeldList::LEN_MAX || buffer as usize >= HeldList::BUFFERS_MAX {
                 return Err(Error::limit("bytes or buffers in one list"));
             }
+            let more = remote.map.as_ref().map_or(1, |map| map.source.indices.len());
+            if self.segments.len() + more > u32::MAX as usize {
+                return Err(Error::limit("segments in one list"));
+            }
             let own = HeldList::place(buffer, offset);
             match &remote.map {
                 None => self.add_range(own, own_len, &remote.memory),
@@ -190,11 +198,7 @@ impl Planner {
             .map_err(|error| Error::of_region(number, error))?;
             offset += own_len;
         }
-        match self.segments.len() {
-            0 => Err(Error::no_regions()),
-            count if count > u32::MAX as usize => Err(Error::limit("segments in one list")),
-            _ => Ok(()),
-        }
+        if self.segments.is_empty() { Err(Error::no_regions()) } else { Ok(()) }
     }
 
     fn add_range(&mut self, own: u64, len: u64, remote: &RemoteSlice) -> Result<(), PlanError> {

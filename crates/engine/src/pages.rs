@@ -37,8 +37,10 @@ impl PageMap {
     }
 
     /// Sets the first `count` pages on both sides: each keeps its place.
-    pub fn first(self, count: u32) -> Self {
-        self.from(0..count).to(0..count)
+    pub fn first(mut self, count: u32) -> Self {
+        let pages = Indices::from(0..count);
+        (self.source.indices, self.destination.indices) = (pages.clone(), pages);
+        self
     }
 
     /// Plans a transfer between memory of this side and of a peer, of these lengths.
@@ -67,10 +69,13 @@ impl PageMap {
             Direction::Write => (&self.source, &self.destination),
             Direction::Read => (&self.destination, &self.source),
         };
+        if self.source.indices.len() != 1 || self.destination.indices.len() != 1 {
+            return None;
+        }
         let within = |pages: &Pages, memory_len| {
             let page = Extent { offset: pages.start(0)?, len: self.page_len };
             let end = page.offset.checked_add(page.len)?;
-            (pages.indices.len() == 1 && page.len > 0 && end <= memory_len).then_some(page)
+            (page.len > 0 && end <= memory_len).then_some(page)
         };
         Some((within(own, own_len)?, within(remote, remote_len)?))
     }
@@ -113,6 +118,17 @@ mod tests {
                 pages().map(move |destination| PageMap { page_len, source: source.clone(), destination })
             })
         })
+    }
+
+    /// The numbers of these pages would take tens of gigabytes.
+    #[test]
+    fn pages_that_no_memory_has_are_refused_before_anything_is_allocated_for_them() {
+        for map in [PageMap::of(1).first(u32::MAX), PageMap::of(1 << 40).first(u32::MAX)] {
+            for direction in [Direction::Write, Direction::Read] {
+                let refused = map.plan(direction, 10, 4096).unwrap_err();
+                assert!(matches!(refused, PlanError::OutOfBounds { .. }), "{refused}");
+            }
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The page numbers of a transfer.
 
 use std::fmt;
-use std::ops::Deref;
-use std::sync::Arc;
+use std::ops::{Deref, Range};
+use std::sync::{Arc, OnceLock};
 
 /// Page numbers, in the order of a transfer.
 ///
@@ -17,16 +17,58 @@ use std::sync::Arc;
 /// let twice: Indices = [1, 2, 1].into_iter().collect();
 /// assert_eq!(twice.repeated(), Some(1));
 /// ```
+///
+/// Numbers that follow each other take no memory until they are used, so that a number of pages that no
+/// memory has is refused before it costs anything.
+///
+/// ```
+/// use farreach_proto::indices::Indices;
+///
+/// let all = Indices::from(0..u32::MAX);
+/// assert_eq!((all.len(), all.largest(), all.repeated()), (u32::MAX as usize, Some(u32::MAX - 1), None));
+/// ```
 #[derive(Clone)]
 pub struct Indices(Arc<List>);
 
 struct List {
-    numbers: Box<[u32]>,
+    /// Made when they are used first, if they are a run.
+    numbers: OnceLock<Box<[u32]>>,
+    /// The first one of a run; of another list, the first one, or 0.
+    first: u32,
+    len: usize,
     largest: Option<u32>,
     repeated: Option<u32>,
 }
 
 impl Indices {
+    /// Returns how many there are.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.0.len
+    }
+
+    /// Returns `true` if there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.len == 0
+    }
+
+    /// Returns the number at this place.
+    #[inline]
+    pub fn number(&self, place: usize) -> Option<u32> {
+        let list = &*self.0;
+        match list.numbers.get() {
+            Some(numbers) => numbers.get(place).copied(),
+            None => (place < list.len).then(|| list.first + place as u32),
+        }
+    }
+
+    /// Returns `len` numbers from `first` on.
+    fn run(first: u32, len: usize) -> Self {
+        let largest = (len > 0).then(|| first + (len - 1) as u32);
+        Self(Arc::new(List { numbers: OnceLock::new(), first, len, largest, repeated: None }))
+    }
+
     /// Returns the largest number.
     #[inline]
     pub fn largest(&self) -> Option<u32> {
@@ -66,7 +108,14 @@ impl Deref for Indices {
 
     #[inline]
     fn deref(&self) -> &[u32] {
-        &self.0.numbers
+        let list = &*self.0;
+        list.numbers.get_or_init(|| (0..list.len).map(|place| list.first + place as u32).collect())
+    }
+}
+
+impl From<Range<u32>> for Indices {
+    fn from(numbers: Range<u32>) -> Self {
+        Self::run(numbers.start, numbers.len())
     }
 }
 
@@ -74,7 +123,8 @@ impl From<Box<[u32]>> for Indices {
     fn from(numbers: Box<[u32]>) -> Self {
         let largest = numbers.iter().copied().max();
         let repeated = largest.and_then(|largest| find_repeated(&numbers, largest));
-        Self(Arc::new(List { numbers, largest, repeated }))
+        let (first, len) = (numbers.first().copied().unwrap_or(0), numbers.len());
+        Self(Arc::new(List { numbers: numbers.into(), first, len, largest, repeated }))
     }
 }
 
@@ -98,13 +148,23 @@ impl<const N: usize> From<[u32; N]> for Indices {
 
 impl FromIterator<u32> for Indices {
     fn from_iter<I: IntoIterator<Item = u32>>(numbers: I) -> Self {
-        numbers.into_iter().collect::<Box<[u32]>>().into()
+        let mut numbers = numbers.into_iter();
+        let Some(first) = numbers.next() else { return Self::run(0, 0) };
+        let mut last = first;
+        for number in numbers.by_ref() {
+            if last.checked_add(1) != Some(number) {
+                let all = (first..=last).chain([number]).chain(numbers);
+                return all.collect::<Box<[u32]>>().into();
+            }
+            last = number;
+        }
+        Self::run(first, (last - first) as usize + 1)
     }
 }
 
 impl PartialEq for Indices {
     fn eq(&self, other: &Self) -> bool {
-        **self == **other
+        self.len() == other.len() && **self == **other
     }
 }
 
@@ -119,6 +179,38 @@ impl fmt::Debug for Indices {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_that_follow_each_other_are_the_same_as_a_list_of_them() {
+        let lists: [&[u32]; 9] = [
+            &[],
+            &[0],
+            &[7],
+            &[u32::MAX],
+            &[0, 1, 2],
+            &[5, 6, 7, 8],
+            &[5, 6, 6],
+            &[5, 6, 5],
+            &[u32::MAX - 1, u32::MAX, 0],
+        ];
+        for numbers in lists {
+            let (list, collected) = (Indices::from(numbers), numbers.iter().copied().collect::<Indices>());
+            assert_eq!((list.len(), list.is_empty()), (numbers.len(), numbers.is_empty()));
+            assert_eq!((list.len(), list.largest()), (collected.len(), collected.largest()));
+            assert!((0..=list.len()).all(|place| collected.number(place) == numbers.get(place).copied()));
+            assert_eq!((list.repeated(), &*list, &list), (collected.repeated(), numbers, &collected));
+        }
+        assert_eq!((Indices::from(3..6), Indices::from(7..7)), ([3, 4, 5].into(), [].into()));
+    }
+
+    /// Tens of gigabytes would be needed for the numbers.
+    #[test]
+    fn a_run_takes_no_memory_before_it_is_used() {
+        let all = Indices::from(0..u32::MAX);
+        assert!(all.0.numbers.get().is_none() && all.len() == u32::MAX as usize);
+        let some: Indices = (10..1_000_000).collect();
+        assert!(some.0.numbers.get().is_none() && some.largest() == Some(999_999));
+    }
 
     #[test]
     fn a_repeated_number_is_found_in_dense_and_in_sparse_lists() {

@@ -26,13 +26,13 @@ pub struct Pages {
 impl Pages {
     /// Returns the first `count` pages of `len` bytes, one after the other.
     pub fn contiguous(count: u32, len: u64) -> Self {
-        Self { indices: (0..count).collect(), stride: len, offset: 0 }
+        Self { indices: (0..count).into(), stride: len, offset: 0 }
     }
 
     /// Returns the offset of the page at this place in the transfer. Returns `None` if there is no
     /// such page, or its offset does not fit into 64 bits.
     pub fn start(&self, place: usize) -> Option<u64> {
-        let index = u64::from(*self.indices.get(place)?);
+        let index = u64::from(self.indices.number(place)?);
         self.offset.checked_add(index.checked_mul(self.stride)?)
     }
 
@@ -382,7 +382,7 @@ impl Plan {
     pub fn memory(&self) -> usize {
         match &self.map {
             Map::Pages { pieces, targets, .. } => {
-                size_of_val(&*pieces.indices) + size_of_val(&*targets.indices)
+                (pieces.indices.len() + targets.indices.len()) * size_of::<u32>()
             }
             Map::Segments(segments) => size_of_val(&**segments),
         }
