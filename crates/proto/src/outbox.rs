@@ -199,6 +199,7 @@ impl Outbox {
             refused: VecDeque::new(),
             resends: VecDeque::new(),
             owed: 0,
+            is_parked: false,
             is_aborted: false,
             is_incomplete: false,
         };
@@ -455,6 +456,23 @@ impl Outbox {
         if operation.bytes > 0 {
             of.refused.push_front((link, operation));
         }
+    }
+
+    /// Posts nothing of a transfer until it is [resumed](Self::resume): what it needs is not there yet.
+    /// Others do not wait for it.
+    pub fn park(&mut self, id: TransferId) {
+        let Some(of) = self.transfers.get_mut(id.0) else { return };
+        self.counts[of.priority as usize] -= usize::from(!of.is_parked);
+        of.is_parked = true;
+        self.postable[of.priority as usize][of.scope as usize].remove(id.0);
+    }
+
+    /// Continues a parked transfer.
+    pub fn resume(&mut self, id: TransferId) {
+        let Some(of) = self.transfers.get_mut(id.0).filter(|of| of.is_parked) else { return };
+        of.is_parked = false;
+        self.counts[of.priority as usize] += 1;
+        self.postable[of.priority as usize][of.scope as usize].insert(id.0);
     }
 
     /// Takes back an operation whose bytes have arrived and whose buffers are free. (A failed
@@ -719,7 +737,7 @@ impl Outbox {
         if is_done {
             let Some(transfer) = self.transfers.get(id.0) else { return };
             let (is_whole, delivered) = (!transfer.is_incomplete, transfer.delivered());
-            self.counts[transfer.priority as usize] -= 1;
+            self.counts[transfer.priority as usize] -= usize::from(!transfer.is_parked);
             self.transfers.remove(id.0);
             self.finished.push_back(Finished { transfer: id, is_whole, delivered });
         }
@@ -785,6 +803,8 @@ struct Transfer {
     resends: VecDeque<Resend>,
     /// The number of entries of `Outbox::owed` that must be reconciled before the transfer is done.
     owed: usize,
+    /// Whether it is [parked](Outbox::park).
+    is_parked: bool,
     /// Nothing more is posted than what is in flight.
     is_aborted: bool,
     /// A part was not posted, or not resent, because of the abort.

@@ -22,9 +22,9 @@ pub(crate) fn a_sender_that_is_stopped_is_lost_and_nothing_of_it_lands_when_it_g
         memory = survivor.take_back(grant, &peer);
         stays_marked(&memory);
         victim.cont();
-        // The victim's own wait ends too.
+        // The victim's own wait ends too. Over shared memory, its copy finds that the key was ended.
         let said = victim.ends_well();
-        assert!(said.contains("the peer is lost"), "{said}");
+        assert!(said.contains("the peer is lost") || said.contains("has revoked"), "{said}");
         stays_marked(&memory);
     }
     survivor.finish();

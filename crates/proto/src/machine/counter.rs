@@ -183,6 +183,7 @@ impl Machine {
         let links = &peer.links;
         peer.counters.learn(counter, names, |link| links.position(link).is_some());
         self.report_peer(key, PeerChange::Offered);
+        self.wake_pages(key);
     }
 
     pub(super) fn on_counter_closed(&mut self, key: PeerKey, counter: CounterId) {

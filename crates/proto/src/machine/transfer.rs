@@ -57,8 +57,8 @@ enum Unchosen {
     Nothing,
     /// There is no room.
     Full,
-    /// The transfer was aborted instead.
-    GivenUp,
+    /// The transfer was aborted or parked instead.
+    Skipped,
 }
 
 /// Reasons for which pages do not reach the peer's memory over a link.
@@ -162,9 +162,10 @@ impl Machine {
         }
     }
 
-    /// Lets a peer post pages of all priorities that it has.
+    /// Lets a peer post pages of all priorities that it has, also of parked transfers.
     pub(super) fn wake_pages(&mut self, key: PeerKey) {
         if let Some(peer) = self.peers.get_mut(key) {
+            peer.transfers.resume();
             self.turns.wake(key, |priority| peer.transfers.may_post(priority));
         }
     }
@@ -175,8 +176,8 @@ impl Machine {
             match self.choose_page_of(key, priority) {
                 Ok(chosen) => return Some(chosen),
                 Err(Unchosen::Nothing) => self.turns.rest(),
-                // Costs a part of the turn, so that a round ends even if all transfers are aborted.
-                Err(Unchosen::GivenUp) => self.turns.spend(0),
+                // Costs a part of the turn, so that a round ends even if this happens to all transfers.
+                Err(Unchosen::Skipped) => self.turns.spend(0),
                 Err(Unchosen::Full) => self.turns.yield_turn(),
             }
         }
@@ -217,19 +218,17 @@ impl Machine {
         };
         let remote = match remote {
             Ok(remote) => remote,
-            // A frame with the name or the key follows. Otherwise the peer has lost its end and a
-            // frame about that will follow, or it accepts no more over this link.
+            // A frame with the name or the key follows, or with the loss of the link. If the peer sends
+            // neither, only this transfer waits.
             Err(Unreached::NotYet) => {
-                peer.transfers.put_back(posted);
-                peer.links[index].has_refused(now);
-                self.touch(key);
-                return Err(Unchosen::Full);
+                peer.transfers.park(posted);
+                return Err(Unchosen::Skipped);
             }
             // The peer's grant or counter may have ended since the transfer was checked.
             Err(Unreached::Gone) => {
                 peer.transfers.put_back(posted);
                 self.abort(key, transfer, &TransferFault::NoSuchGrant, now);
-                return Err(Unchosen::GivenUp);
+                return Err(Unchosen::Skipped);
             }
         };
         let it = InFlight::new(key, index, Requested::Pages(posted));

@@ -21,6 +21,8 @@ const GIVEN_UP: &str = "the transfer was aborted";
 pub(crate) struct Transfers {
     outbox: Outbox,
     transfers: Sequence<Transfer>,
+    /// Those that wait for the key of their grant or the name of their counter on a link.
+    parked: Vec<TransferId>,
     /// The time since which the peer has answered none of the questions about lost links.
     unanswered_since: Option<u64>,
 }
@@ -37,7 +39,7 @@ impl Transfers {
         let count = links.len();
         let mut outbox = Outbox::new(links);
         (0..count).for_each(|link| outbox.pause(link));
-        Self { outbox, transfers: Sequence::new(), unanswered_since: None }
+        Self { outbox, transfers: Sequence::new(), parked: Vec::new(), unanswered_since: None }
     }
 
     /// Begins a transfer that was checked, over links of this scope. `rails` are those of all links.
@@ -102,6 +104,20 @@ impl Transfers {
     /// Takes back an operation that is not posted now.
     pub(crate) fn put_back(&mut self, posted: Posted) {
         self.outbox.refuse(posted);
+    }
+
+    /// Takes back an operation, and lets its transfer wait until all parked ones are
+    /// [resumed](Self::resume). Others go on meanwhile.
+    pub(crate) fn park(&mut self, posted: Posted) {
+        let id = posted.transfer();
+        self.outbox.refuse(posted);
+        self.outbox.park(id);
+        self.parked.push(id);
+    }
+
+    /// Lets all parked transfers go on: what they wait for may be there.
+    pub(crate) fn resume(&mut self) {
+        self.parked.drain(..).for_each(|id| self.outbox.resume(id));
     }
 
     /// Takes back an operation that no card accepted.
@@ -211,6 +227,7 @@ impl Transfers {
     /// Drops all pages.
     pub(crate) fn clear(&mut self) {
         self.outbox.clear();
+        self.parked.clear();
         self.unanswered_since = None;
     }
 
@@ -225,7 +242,9 @@ impl Transfers {
 
     /// Returns the bytes of memory that are held.
     pub(crate) fn memory(&self) -> usize {
-        self.outbox.memory() + self.transfers.capacity() * size_of::<Transfer>()
+        self.outbox.memory()
+            + self.transfers.capacity() * size_of::<Transfer>()
+            + self.parked.capacity() * size_of::<TransferId>()
     }
 }
 

@@ -8,7 +8,7 @@ use crate::machine::{
     AtomicOperation, Direction, GrantRange, NewAtomic, NewTransfer, ShortTransfer, TransferFault,
 };
 use crate::plan::{Extent, Pages, Plan};
-use crate::wire::GrantOffer;
+use crate::wire::{BoundKey, GrantOffer};
 
 const BAD: u64 = 5;
 const GOOD: u64 = 6;
@@ -196,6 +196,70 @@ fn pages_that_fail_alone_are_not_counted() {
     let (link, counter) = asked.expect("the peer is asked");
     machine.handle_frame(PEER, Frame::Settled { link, counter, pages: 0 }, 2 * MS);
     assert_eq!(frames(&mut machine), [Frame::Add { counter, pages: 2 }]);
+}
+
+/// A peer that grants memory and does not bind its key delays nothing but transfers to that memory.
+#[test]
+fn a_transfer_that_waits_for_its_key_delays_no_other_and_ends_no_link() {
+    let (mut machine, end, link) = answered_over(unordered());
+    machine.handle_connected(end, Ok(()));
+    machine.handle_frame(PEER, Frame::LinkReady { link, mark: 9, needs_names: false, binds_keys: true }, 0);
+    for grant in [BAD, GOOD] {
+        let rights = Rights::all().bits();
+        let offer = GrantOffer { grant, len: 4096, rights, scope: Scope::Network, keys: vec![None] };
+        machine.handle_frame(PEER, Frame::Grant(offer), 0);
+    }
+    let bind = |machine: &mut Machine, grant, now| {
+        let keys = vec![BoundKey { grant, address: 4096, key: grant }];
+        machine.handle_frame(PEER, Frame::Keys { link, keys }, now);
+    };
+    machine.handle_frame(PEER, Frame::Counter { counter: counter(), names: Vec::new() }, 0);
+    bind(&mut machine, GOOD, 0);
+    submit(&mut machine, 1, BAD, 2, 0);
+    events(&mut machine);
+    let long = 10 * (tuning().stall + tuning().drain);
+    for now in (MS..long).step_by(MS as usize) {
+        submit(&mut machine, 1 + now, GOOD, 1, now);
+        for (slot, key) in post(&mut machine) {
+            assert_eq!(key, GOOD);
+            machine.handle_completed(0, slot, None, Ok(()));
+        }
+        assert_eq!(ended(&mut machine), [(1 + now, false)]);
+        machine.handle_frame(PEER, Frame::Ping { nonce: now }, now);
+        machine.begin_step(now);
+        machine.end_step();
+        assert!(machine.poll_control().is_none(), "the link goes on");
+    }
+    bind(&mut machine, BAD, long);
+    let posted = post(&mut machine);
+    assert_eq!(posted.iter().map(|(_, key)| *key).collect::<Vec<_>>(), [BAD; 2]);
+    posted.iter().for_each(|(slot, _)| machine.handle_completed(0, *slot, None, Ok(())));
+    assert_eq!(ended(&mut machine), [(1, false)]);
+    let short = ShortTransfer {
+        peer: PEER,
+        direction: Direction::Write,
+        own: Extent { offset: 0, len: 64 },
+        remote: Extent { offset: 0, len: 64 },
+        grant: GOOD,
+        base: 0,
+        len: 64,
+        counter: None,
+        priority: Priority::Normal,
+        deadline: None,
+    };
+    // One that is aborted while it waits. Others are performed meanwhile.
+    let offer = GrantOffer { grant: 9, len: 4096, rights: 7, scope: Scope::Network, keys: vec![None] };
+    machine.handle_frame(PEER, Frame::Grant(offer), long);
+    submit(&mut machine, 2, 9, 1, long);
+    assert!(post(&mut machine).is_empty() && machine.short_request(&short, long).is_some());
+    machine.abort_op(PEER, OpId(2), &TransferFault::Rail(Box::new(not_mapped())), long);
+    assert_eq!(ended(&mut machine), [(2, true)]);
+    submit(&mut machine, 3, GOOD, 1, long);
+    assert!(machine.short_request(&short, long).is_none(), "one is queued");
+    let (slot, _) = post(&mut machine)[0];
+    machine.handle_completed(0, slot, None, Ok(()));
+    assert!(post(&mut machine).is_empty() && machine.is_idle());
+    assert!(machine.short_request(&short, long).is_some());
 }
 
 #[test]
