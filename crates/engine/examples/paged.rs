@@ -196,10 +196,10 @@ fn verify(options: &Options, grant: &Grant) -> Result<()> {
     let map = options.map();
     let mut bytes = vec![0; options.region];
     grant.read_at(0, &mut bytes);
-    for (from, to) in map.source.indices.iter().zip(map.destination.indices.iter()) {
-        let page = &bytes[*to as usize * options.page..][..options.page];
+    for (from, to) in map.source.indices.iter_from(0).zip(map.destination.indices.iter_from(0)) {
+        let page = &bytes[to as usize * options.page..][..options.page];
         for (word, value) in page.chunks_exact(8).enumerate() {
-            if *value != content(*from as usize, word).to_ne_bytes() {
+            if *value != content(from as usize, word).to_ne_bytes() {
                 return Err(format!("page {from} is wrong at word {word}").into());
             }
         }
@@ -246,10 +246,10 @@ fn write_singly(options: &Options, engine: &Engine, peer: &Peer) -> Result<()> {
     let (source, map) = (source(options, engine)?, options.map());
     let range = |page: u32| page as usize * options.page..(page as usize + 1) * options.page;
     let mut pages = Vec::with_capacity(options.pages);
-    for (from, to) in map.source.indices.iter().zip(map.destination.indices.iter()) {
-        let to = range(*to);
+    for (from, to) in map.source.indices.iter_from(0).zip(map.destination.indices.iter_from(0)) {
+        let to = range(to);
         let to = remote.get(to.start as u64..to.end as u64).ok_or("a page beyond the grant")?;
-        pages.push((source.get(range(*from)).ok_or("a page beyond the memory")?, to));
+        pages.push((source.get(range(from)).ok_or("a page beyond the memory")?, to));
     }
     let one = PageMap::of(options.page as u64).first(1);
     let start = Instant::now();

@@ -228,8 +228,8 @@ impl Planner {
             Direction::Write => (&map.source, &map.destination),
             Direction::Read => (&map.destination, &map.source),
         };
-        let place = |index: &u32, pages: &crate::Pages| pages.offset + u64::from(*index) * pages.stride;
-        let pages = here.indices.iter().zip(there.indices.iter()).map(|(from, to)| Segment {
+        let place = |index: u32, pages: &crate::Pages| pages.offset + u64::from(index) * pages.stride;
+        let pages = here.indices.iter_from(0).zip(there.indices.iter_from(0)).map(|(from, to)| Segment {
             own: own + place(from, here),
             remote: remote.offset + place(to, there),
             len: map.page_len,

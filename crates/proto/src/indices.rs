@@ -1,8 +1,8 @@
 //! The page numbers of a transfer.
 
 use std::fmt;
-use std::ops::{Deref, Range};
-use std::sync::{Arc, OnceLock};
+use std::ops::Range;
+use std::sync::Arc;
 
 /// Page numbers, in the order of a transfer.
 ///
@@ -18,8 +18,8 @@ use std::sync::{Arc, OnceLock};
 /// assert_eq!(twice.repeated(), Some(1));
 /// ```
 ///
-/// Numbers that follow each other take no memory until they are used, so that a number of pages that no
-/// memory has is refused before it costs anything.
+/// Numbers that follow each other take no memory. A number of pages that no memory has is so refused
+/// before it costs anything.
 ///
 /// ```
 /// use farreach_proto::indices::Indices;
@@ -28,14 +28,20 @@ use std::sync::{Arc, OnceLock};
 /// assert_eq!((all.len(), all.largest(), all.repeated()), (u32::MAX as usize, Some(u32::MAX - 1), None));
 /// ```
 #[derive(Clone)]
-pub struct Indices(Arc<List>);
+pub struct Indices(Numbers);
+
+#[derive(Clone)]
+enum Numbers {
+    /// So many numbers from the first one on. The last one has 32 bits.
+    Run {
+        first: u32,
+        len: usize,
+    },
+    List(Arc<List>),
+}
 
 struct List {
-    /// Made when they are used first, if they are a run.
-    numbers: OnceLock<Box<[u32]>>,
-    /// The first one of a run; of another list, the first one, or 0.
-    first: u32,
-    len: usize,
+    numbers: Box<[u32]>,
     largest: Option<u32>,
     repeated: Option<u32>,
 }
@@ -44,41 +50,68 @@ impl Indices {
     /// Returns how many there are.
     #[inline]
     pub fn len(&self) -> usize {
-        self.0.len
+        match &self.0 {
+            Numbers::Run { len, .. } => *len,
+            Numbers::List(list) => list.numbers.len(),
+        }
     }
 
     /// Returns `true` if there are none.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.0.len == 0
+        self.len() == 0
     }
 
     /// Returns the number at this place.
     #[inline]
-    pub fn number(&self, place: usize) -> Option<u32> {
-        let list = &*self.0;
-        match list.numbers.get() {
-            Some(numbers) => numbers.get(place).copied(),
-            None => (place < list.len).then(|| list.first + place as u32),
+    pub fn get(&self, place: usize) -> Option<u32> {
+        match &self.0 {
+            Numbers::Run { first, len } => (place < *len).then(|| first + place as u32),
+            Numbers::List(list) => list.numbers.get(place).copied(),
         }
     }
 
-    /// Returns `len` numbers from `first` on.
-    fn run(first: u32, len: usize) -> Self {
-        let largest = (len > 0).then(|| first + (len - 1) as u32);
-        Self(Arc::new(List { numbers: OnceLock::new(), first, len, largest, repeated: None }))
+    /// Returns the numbers from this place on.
+    ///
+    /// ```
+    /// use farreach_proto::indices::Indices;
+    ///
+    /// let indices = Indices::from([4, 0, 9]);
+    /// assert!(indices.iter_from(1).eq([0, 9]) && indices.iter_from(3).eq([]));
+    /// ```
+    #[inline]
+    pub fn iter_from(&self, place: usize) -> impl Iterator<Item = u32> + '_ {
+        let (first, run, list) = match &self.0 {
+            Numbers::Run { first, len } => (*first, place..*len, &[][..]),
+            Numbers::List(list) => (0, 0..0, list.numbers.get(place..).unwrap_or_default()),
+        };
+        run.map(move |place| first + place as u32).chain(list.iter().copied())
+    }
+
+    /// Returns the bytes of memory that they take.
+    pub(crate) fn memory(&self) -> usize {
+        match &self.0 {
+            Numbers::Run { .. } => 0,
+            Numbers::List(list) => size_of_val(&*list.numbers),
+        }
     }
 
     /// Returns the largest number.
     #[inline]
     pub fn largest(&self) -> Option<u32> {
-        self.0.largest
+        match &self.0 {
+            Numbers::Run { len, .. } => self.get(len.checked_sub(1)?),
+            Numbers::List(list) => list.largest,
+        }
     }
 
     /// Returns a number that occurs twice.
     #[inline]
     pub fn repeated(&self) -> Option<u32> {
-        self.0.repeated
+        match &self.0 {
+            Numbers::Run { .. } => None,
+            Numbers::List(list) => list.repeated,
+        }
     }
 }
 
@@ -103,19 +136,9 @@ fn find_repeated(numbers: &[u32], largest: u32) -> Option<u32> {
     sorted.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
 }
 
-impl Deref for Indices {
-    type Target = [u32];
-
-    #[inline]
-    fn deref(&self) -> &[u32] {
-        let list = &*self.0;
-        list.numbers.get_or_init(|| (0..list.len).map(|place| list.first + place as u32).collect())
-    }
-}
-
 impl From<Range<u32>> for Indices {
     fn from(numbers: Range<u32>) -> Self {
-        Self::run(numbers.start, numbers.len())
+        Self(Numbers::Run { first: numbers.start, len: numbers.len() })
     }
 }
 
@@ -123,8 +146,7 @@ impl From<Box<[u32]>> for Indices {
     fn from(numbers: Box<[u32]>) -> Self {
         let largest = numbers.iter().copied().max();
         let repeated = largest.and_then(|largest| find_repeated(&numbers, largest));
-        let (first, len) = (numbers.first().copied().unwrap_or(0), numbers.len());
-        Self(Arc::new(List { numbers: numbers.into(), first, len, largest, repeated }))
+        Self(Numbers::List(Arc::new(List { numbers, largest, repeated })))
     }
 }
 
@@ -149,7 +171,7 @@ impl<const N: usize> From<[u32; N]> for Indices {
 impl FromIterator<u32> for Indices {
     fn from_iter<I: IntoIterator<Item = u32>>(numbers: I) -> Self {
         let mut numbers = numbers.into_iter();
-        let Some(first) = numbers.next() else { return Self::run(0, 0) };
+        let Some(first) = numbers.next() else { return (0..0).into() };
         let mut last = first;
         for number in numbers.by_ref() {
             if last.checked_add(1) != Some(number) {
@@ -158,13 +180,13 @@ impl FromIterator<u32> for Indices {
             }
             last = number;
         }
-        Self::run(first, (last - first) as usize + 1)
+        Self(Numbers::Run { first, len: (last - first) as usize + 1 })
     }
 }
 
 impl PartialEq for Indices {
     fn eq(&self, other: &Self) -> bool {
-        self.len() == other.len() && **self == **other
+        self.len() == other.len() && self.iter_from(0).eq(other.iter_from(0))
     }
 }
 
@@ -172,7 +194,7 @@ impl Eq for Indices {}
 
 impl fmt::Debug for Indices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
+        f.debug_list().entries(self.iter_from(0)).finish()
     }
 }
 
@@ -197,19 +219,11 @@ mod tests {
             let (list, collected) = (Indices::from(numbers), numbers.iter().copied().collect::<Indices>());
             assert_eq!((list.len(), list.is_empty()), (numbers.len(), numbers.is_empty()));
             assert_eq!((list.len(), list.largest()), (collected.len(), collected.largest()));
-            assert!((0..=list.len()).all(|place| collected.number(place) == numbers.get(place).copied()));
-            assert_eq!((list.repeated(), &*list, &list), (collected.repeated(), numbers, &collected));
+            assert!((0..=list.len()).all(|place| collected.get(place) == numbers.get(place).copied()));
+            assert!((0..=list.len()).all(|place| collected.iter_from(place).eq(numbers[place..].to_vec())));
+            assert_eq!((list.repeated(), &list), (collected.repeated(), &collected));
         }
         assert_eq!((Indices::from(3..6), Indices::from(7..7)), ([3, 4, 5].into(), [].into()));
-    }
-
-    /// Tens of gigabytes would be needed for the numbers.
-    #[test]
-    fn a_run_takes_no_memory_before_it_is_used() {
-        let all = Indices::from(0..u32::MAX);
-        assert!(all.0.numbers.get().is_none() && all.len() == u32::MAX as usize);
-        let some: Indices = (10..1_000_000).collect();
-        assert!(some.0.numbers.get().is_none() && some.largest() == Some(999_999));
     }
 
     #[test]

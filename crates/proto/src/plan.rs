@@ -32,7 +32,7 @@ impl Pages {
     /// Returns the offset of the page at this place in the transfer. Returns `None` if there is no
     /// such page, or its offset does not fit into 64 bits.
     pub fn start(&self, place: usize) -> Option<u64> {
-        let index = u64::from(self.indices.number(place)?);
+        let index = u64::from(self.indices.get(place)?);
         self.offset.checked_add(index.checked_mul(self.stride)?)
     }
 
@@ -318,10 +318,10 @@ impl Plan {
         match &self.map {
             Map::Pages { page_len, pieces, targets } => {
                 let (len, region) = (*page_len, 0);
-                let pages = pieces.indices[self.place..].iter().zip(&targets.indices[self.place..]);
+                let pages = pieces.indices.iter_from(self.place).zip(targets.indices.iter_from(self.place));
                 let places = pages.map(|(piece, target)| Place {
-                    piece: pieces.at(*piece),
-                    target: targets.at(*target),
+                    piece: pieces.at(piece),
+                    target: targets.at(target),
                     region,
                     len,
                 });
@@ -374,16 +374,16 @@ impl Plan {
     /// ```
     /// use farreach_proto::plan::{Pages, Plan};
     ///
-    /// let pages = Pages::contiguous(1000, 64);
-    /// let plan = Plan::new(64, (pages.clone(), 64_000), (pages, 64_000))?;
-    /// assert_eq!(plan.memory(), 2 * 4 * 1000);
+    /// // Pages that follow each other need no list.
+    /// let (source, indices) = (Pages::contiguous(1000, 64), (0..1000).rev().collect());
+    /// let destination = Pages { indices, ..source.clone() };
+    /// let plan = Plan::new(64, (source, 64_000), (destination, 64_000))?;
+    /// assert_eq!(plan.memory(), 4 * 1000);
     /// # Ok::<(), farreach_proto::plan::PlanError>(())
     /// ```
     pub fn memory(&self) -> usize {
         match &self.map {
-            Map::Pages { pieces, targets, .. } => {
-                (pieces.indices.len() + targets.indices.len()) * size_of::<u32>()
-            }
+            Map::Pages { pieces, targets, .. } => pieces.indices.memory() + targets.indices.memory(),
             Map::Segments(segments) => size_of_val(&**segments),
         }
     }

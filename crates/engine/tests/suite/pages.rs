@@ -100,8 +100,8 @@ pub(crate) fn pages_are_read_from_where_the_map_says(provider: &RailUnderTest) {
     let into = pair.a.allocate(8 * 4096).wait(SOON).unwrap();
     let done = pair.a_to_b.read_pages(&remote, &map, into).wait(SOON).unwrap();
     let into = done.buffer.into_slice().unwrap();
-    for (from, to) in map.source.indices.iter().zip(map.destination.indices.iter()) {
-        let (from, to) = (*from as usize * 4096, *to as usize * 4096);
+    for (from, to) in map.source.indices.iter_from(0).zip(map.destination.indices.iter_from(0)) {
+        let (from, to) = (from as usize * 4096, to as usize * 4096);
         assert!(into[to..][..4096] == bytes[from..][..4096], "from {from} to {to}");
     }
 }
