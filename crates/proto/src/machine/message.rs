@@ -4,7 +4,7 @@
 use super::in_flight::{InFlight, Requested};
 use super::peer::{Confirm, Link, TooMany};
 use super::work::{Content, Post};
-use super::{Event, Machine, MessageHeader, OpId, PeerKey};
+use super::{Event, Machine, MessageHeader, OpId, PeerChange, PeerKey};
 use crate::counter::LinkId;
 use crate::error::SendError;
 use crate::inflight::SlotId;
@@ -202,20 +202,26 @@ impl Machine {
         self.in_flight.put(InFlight::new(key, index, what))
     }
 
-    /// Handles a message that no card accepted: it is tried again.
+    /// Handles a message that no card accepted: it is tried again, over the control connection if it is
+    /// longer than those that the peer takes over this link.
     pub(super) fn message_refused(&mut self, key: PeerKey, index: usize, sequence: u64, reason: Refusal) {
         if let Some(peer) = self.peer(key) {
             peer.outgoing.refuse(sequence);
         }
-        if let Refusal::LinkDown(error) | Refusal::Never(error) = reason {
-            self.fail_link(key, index, &error);
+        match reason {
+            Refusal::Full => {}
+            Refusal::LinkDown(error) => self.fail_link(key, index, &error),
+            Refusal::Never(error) => {
+                self.report_peer(key, PeerChange::Note(error));
+                self.send_by_frame(key);
+            }
         }
         self.end_turn_of_sender();
     }
 
     /// Sends a message over the control connection. Returns `false` if there is none.
     fn send_by_frame(&mut self, key: PeerKey) -> bool {
-        let Some(peer) = self.peer(key) else { return false };
+        let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return false };
         // While the first link is being connected, messages wait for it.
         if !peer.is_up && peer.links.iter().any(Link::is_coming) {
             return false;

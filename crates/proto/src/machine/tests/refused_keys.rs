@@ -309,6 +309,24 @@ fn a_link_ends_with_what_cannot_fail_alone() {
     }
 }
 
+/// A peer may tell that it takes shorter messages over a link than this side sends.
+#[test]
+fn a_message_that_a_link_never_takes_ends_no_link() {
+    let mut machine = granted(unordered());
+    machine.send_message(OpId(1), PEER, vec![7; 40], 0);
+    machine.begin_round(4);
+    let slot = machine.poll_post().expect("it is posted").slot;
+    let error = RailError::new("post", "40 bytes exceed the maximum of 8", "send less");
+    machine.handle_posted(slot, Err(Refusal::Never(error)));
+    assert!(machine.poll_post().is_none());
+    assert_eq!(frames(&mut machine), [Frame::Message { sequence: 0, bytes: vec![7; 40] }]);
+    machine.handle_frame(PEER, Frame::Held { next: 1 }, 0);
+    let told = events(&mut machine);
+    assert!(told.iter().any(|event| matches!(event, Event::Sent(OpId(1), Ok(())))), "{told:?}");
+    assert!(!told.iter().any(|event| matches!(event, Event::Peer(_, PeerChange::LinkLost { .. }))));
+    assert!(post(&mut machine).is_empty() && machine.poll_control().is_none());
+}
+
 fn naming() -> Properties {
     Properties { immediates_name_link: true, ..properties() }
 }
