@@ -319,7 +319,7 @@ impl Carrier {
             }
             Control::BindKey { rail, link, grant } => {
                 if let Err(error) = self.bind_key(rail, link, grant) {
-                    machine.handle_key_bound(rail, link, grant, Err(error));
+                    machine.handle_key_not_bound(rail, link, grant, error);
                 }
             }
             Control::EndKeys { grant } => {

@@ -52,6 +52,9 @@ pub trait Rail: Send + fmt::Debug {
     /// Binds a key to a connected link of its peer, where [keys are
     /// bound](Properties::keys_are_bound): no other link can use the bound key.
     /// [`Event::KeyBound`] follows with this tag, also if the link fails or is closed before.
+    ///
+    /// Returns an error if it is not possible now, for a reason that leaves the link as it is. No event
+    /// follows then, and a later call tries again.
     fn bind_key(&mut self, link: LinkKey, key: KeyId, tag: u64) -> Result<(), RailError> {
         let _ = (link, key, tag);
         let fix = "this is a bug in farreach: report it";

@@ -13,7 +13,7 @@ use farreach_proto::machine::{
 };
 use farreach_proto::plan::{Limits, Pages, Plan};
 use farreach_proto::priority::Priority;
-use farreach_proto::rail::{EndedKeys, LinkKey, Proof, Properties, RailError, Refusal, Scope as RailScope};
+use farreach_proto::rail::{EndedKeys, LinkKey, Proof, Properties, RailError, Refusal, RequestError, Scope as RailScope};
 use farreach_proto::rights::Rights;
 use farreach_proto::wire::{Frame, Hello, LinkOffer};
 
@@ -507,7 +507,8 @@ impl World {
 
     fn completed(&mut self, work: WorkInFlight, is_ok: bool) {
         let WorkInFlight { rail, slot, link, message } = work;
-        let outcome = if is_ok { Ok(()) } else { Err(error()) };
+        let kinds = [RequestError::Link, RequestError::Request, RequestError::Key, RequestError::Revoked];
+        let outcome = if is_ok { Ok(()) } else { Err(kinds[slot.to_raw() as usize % kinds.len()](error())) };
         self.machine.handle_completed(rail, slot, is_ok.then_some(5), outcome);
         let (_, key) = self.links[&link];
         self.drain(Scope::Peer(key));
@@ -647,11 +648,15 @@ impl World {
                 if !fails {
                     let back: Vec<WorkInFlight> = back;
                     back.into_iter().for_each(|work| {
-                        self.machine.handle_completed(rail, work.slot, None, Err(error()));
+                        let failed = Err(RequestError::Link(error()));
+                        self.machine.handle_completed(rail, work.slot, None, failed);
                     });
                 }
             }
             Control::BindKey { rail, link, grant } => {
+                if self.fails(3) {
+                    return self.machine.handle_key_not_bound(rail, link, grant, error());
+                }
                 let bound = if self.fails(3) { Err(error()) } else { Ok((0, grant)) };
                 self.machine.handle_key_bound(rail, link, grant, bound);
             }

@@ -9,7 +9,7 @@
 //! ending a key under its binding fails the link.
 
 use super::own_grants::OwnGrant;
-use super::{Machine, PeerKey};
+use super::{Machine, PeerChange, PeerKey};
 use crate::counter::LinkId;
 use crate::lost::LostReason;
 use crate::machine::work::Control;
@@ -24,6 +24,10 @@ impl Machine {
             return;
         }
         let grants: Vec<u64> = peer.own_grants.iter().copied().collect();
+        // All are bound to the new link.
+        if let Some(peer) = self.peer(key) {
+            peer.unbound.retain(|(of, _)| *of != index);
+        }
         for grant in grants {
             self.bind_key(key, index, grant);
         }
@@ -65,6 +69,34 @@ impl Machine {
                 let id = peer.links[index].id();
                 self.bound.entry((key, id)).or_default().push(BoundKey { grant, address, key: value });
             }
+        }
+    }
+
+    /// Handles a key that its rail cannot bind to a link for a reason that leaves the link as it is, such
+    /// as too few descriptors on this side. It is tried again later. Until then, only what needs the key
+    /// waits.
+    pub fn handle_key_not_bound(&mut self, rail: usize, link: LinkKey, grant: u64, error: RailError) {
+        if !self.grants.get_mut(grant).is_some_and(OwnGrant::end_binding) {
+            return self.run_revoke(grant);
+        }
+        let retry_at = self.now.saturating_add(self.tuning.cool_down);
+        let Some((key, index)) = self.rails[rail].owner(link) else { return };
+        let Some(peer) = self.peer(key) else { return };
+        peer.unbound.push((index, grant));
+        peer.bind_at = retry_at;
+        let has_told = std::mem::replace(&mut peer.has_told_unbound, true);
+        self.schedule(key, self.tuning.cool_down);
+        if !has_told {
+            self.report_peer(key, PeerChange::Note(error));
+        }
+    }
+
+    /// Tries again to bind keys that could not be bound.
+    pub(super) fn bind_again(&mut self, key: PeerKey) {
+        let now = self.now;
+        let Some(peer) = self.peer(key).filter(|peer| now >= peer.bind_at) else { return };
+        for (index, grant) in std::mem::take(&mut peer.unbound) {
+            self.bind_key(key, index, grant);
         }
     }
 

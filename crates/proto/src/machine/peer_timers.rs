@@ -91,6 +91,7 @@ impl Machine {
             self.report_peer(key, PeerChange::Unwatched);
         }
         self.run_link_timers(key);
+        self.bind_again(key);
         self.finish_leaving(key);
     }
 }

@@ -32,7 +32,9 @@ use farreach_rail::{
     EndedKeys, Event, Key, KeyId, Limits, LinkKey, PeerKey, Proof, Properties, Rail, RailError, Refusal,
     RemoteSegment, Scope, WorkRequest,
 };
-use farreach_shm::{Directory, GRANTS_MAX, Link, Listener, MESSAGE_MAX, Place, PostError, Request, Target};
+use farreach_shm::{
+    Directory, GRANTS_MAX, GrantError, Link, Listener, MESSAGE_MAX, Place, PostError, Request, Target,
+};
 use rustix::event::epoll;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
@@ -295,7 +297,7 @@ impl ShmRail {
         end.stage = Stage::Met(Box::new(link));
         let waiting = std::mem::take(&mut end.waiting);
         for (id, tag) in waiting {
-            self.bind(key, id, tag);
+            self.bind_late(key, id, tag);
         }
         self.wake(key);
     }
@@ -311,30 +313,43 @@ impl ShmRail {
         }
     }
 
-    /// Binds a key to a link that has met its peer.
-    fn bind(&mut self, link: LinkKey, id: KeyId, tag: u64) {
+    /// Binds a key that has waited. If that is not possible, its link fails.
+    fn bind_late(&mut self, link: LinkKey, id: KeyId, tag: u64) {
+        if let Err(error) = self.bind(link, id, tag) {
+            self.backlog.push_back(Event::KeyBound { link, tag, bound: Err(error) });
+            self.wake(link);
+        }
+    }
+
+    /// Binds a key to a link that has met its peer. Returns an error that leaves the link as it is.
+    fn bind(&mut self, link: LinkKey, id: KeyId, tag: u64) -> Result<(), RailError> {
         let operation = "bind a key over shm";
         let mut end = self.ends.get_mut(&link);
         let key = self.keys.get_mut(&id).filter(|key| !key.is_ended);
         if let (Some(end), Some(key)) = (&mut end, &key)
             && self.proofs.pauses(&key.memory)
         {
-            return end.waiting.push((id, tag));
+            end.waiting.push((id, tag));
+            return Ok(());
         }
         let bound = match (end, key.and_then(|key| Some((key.memory.upgrade()?, key)))) {
-            (Some(End { stage: Stage::Met(met), grants, .. }), Some((memory, key))) => met
-                .grant_unsealed(&memory, key.access)
-                .map(|value| {
-                    key.bound.push((link, value));
-                    grants.insert(value, id);
-                    (0, value)
-                })
-                .map_err(|error| failed(operation, &error, error.fix())),
+            (Some(End { stage: Stage::Met(met), grants, .. }), Some((memory, key))) => {
+                match met.grant_unsealed(&memory, key.access) {
+                    Ok(value) => {
+                        key.bound.push((link, value));
+                        grants.insert(value, id);
+                        Ok((0, value))
+                    }
+                    Err(error @ GrantError::Link(_)) => Err(failed(operation, &error, error.fix())),
+                    Err(error) => return Err(failed(operation, &error, error.fix())),
+                }
+            }
             (_, None) => Err(ended_key()),
             _ => Err(no_link(operation)),
         };
         self.backlog.push_back(Event::KeyBound { link, tag, bound });
         self.wake(link);
+        Ok(())
     }
 
     /// Closes a link. It stays until all grants over it are proven to have ended.
@@ -395,7 +410,7 @@ impl ShmRail {
             }
         }
         for (link, id, tag) in waiting {
-            self.bind(link, id, tag);
+            self.bind_late(link, id, tag);
         }
     }
 
@@ -524,10 +539,12 @@ impl Rail for ShmRail {
         let end = self.ends.get_mut(&link).filter(|end| !end.is_closed && end.peer == of_peer);
         match end.ok_or_else(|| no_link(operation))? {
             End { stage: Stage::Met(_), .. } => self.bind(link, key, tag),
-            End { stage: Stage::Failed, .. } => return Err(no_link(operation)),
-            end => end.waiting.push((key, tag)),
+            End { stage: Stage::Failed, .. } => Err(no_link(operation)),
+            end => {
+                end.waiting.push((key, tag));
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     fn end_key(&mut self, id: KeyId) -> Result<(), RailError> {

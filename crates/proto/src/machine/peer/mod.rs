@@ -76,6 +76,12 @@ pub(crate) struct Peer {
     pub(crate) is_pending_sender: bool,
     /// Whether the reason was reported for which memory is not granted within the host.
     pub(crate) has_told_scope: bool,
+    /// Keys of grants of this side that could not be bound to a link: its index and the grant. They are
+    /// tried again at this time.
+    pub(crate) unbound: Vec<(usize, u64)>,
+    pub(crate) bind_at: u64,
+    /// Whether the reason for one of them was reported.
+    pub(crate) has_told_unbound: bool,
     /// Whether a dead rail may still access the peer's memory.
     pub(crate) has_unstopped: bool,
     /// Whether this side has closed the peer.
@@ -119,6 +125,9 @@ impl Peer {
             told_to_look_at: None,
             is_pending_sender: false,
             has_told_scope: false,
+            unbound: Vec::new(),
+            bind_at: 0,
+            has_told_unbound: false,
             has_unstopped: false,
             is_left: false,
             lost: None,
@@ -146,7 +155,8 @@ impl Peer {
             return now;
         }
         let due = |link: &Link| link.next_due(now, self.is_initiator, must_be_polled(link.rail()), times);
-        let links = self.links.iter().map(due);
+        let bindings = if self.unbound.is_empty() { NEVER } else { self.bind_at };
+        let links = self.links.iter().map(due).chain([bindings]);
         links.fold(self.liveness.next_due(self.is_awaited(), self.is_initiator, tuning), u64::min)
     }
 
@@ -169,6 +179,7 @@ impl Peer {
             + self.granted.memory()
             + self.counters.memory()
             + self.atomics.memory()
+            + self.unbound.capacity() * size_of::<(usize, u64)>()
             // A node of the set is at least half full.
             + 2 * self.own_grants.len() * size_of::<u64>();
         // Buffers of messages in flight are shared by all peers.

@@ -68,6 +68,43 @@ fn a_link_whose_keys_cannot_be_bound_fails() {
     assert!(matches!(control, Some(Control::CloseLink { rail: 0, link: LINK })), "{control:?}");
 }
 
+/// A side without descriptors, for instance, cannot bind a key. Its peer's other operations go on.
+#[test]
+fn a_key_that_cannot_be_bound_now_is_bound_later_and_ends_no_link() {
+    let (mut machine, ..) = bound();
+    let grant = machine.grant(PEER, 64, Rights::all(), over_network(vec![None]), 0);
+    binds(&mut machine);
+    let mut notes = 0;
+    let mut attempts = 0;
+    for now in (0..20 * MS).step_by(MS as usize / 4) {
+        if attempts == 0
+            || matches!(machine.poll_control(), Some(Control::BindKey { grant: of, .. }) if of == grant)
+        {
+            attempts += 1;
+            let error = RailError::new("bind", "too many open files", "raise `ulimit -n`");
+            machine.handle_key_not_bound(0, LINK, grant, error);
+        }
+        machine.handle_frame(PEER, Frame::Ping { nonce: now }, now);
+        machine.begin_step(now);
+        machine.end_step();
+        for event in events(&mut machine) {
+            match event {
+                Event::Peer(_, PeerChange::Note(_)) => notes += 1,
+                Event::Peer(_, PeerChange::LinkLost { .. }) => panic!("the link goes on"),
+                _ => {}
+            }
+        }
+    }
+    assert!((5..=21).contains(&attempts) && notes == 1, "{attempts} {notes}");
+    // One that is revoked meanwhile is not tried again.
+    machine.revoke(Some(OpId(1)), grant, 30 * MS, 20 * MS);
+    while machine.poll_control().is_some() {}
+    machine.begin_step(25 * MS);
+    machine.end_step();
+    let control = machine.poll_control();
+    assert!(!matches!(control, Some(Control::BindKey { .. })), "{control:?}");
+}
+
 #[test]
 fn a_grant_that_is_revoked_meanwhile_costs_no_link() {
     for bound_at_last in [true, false] {
