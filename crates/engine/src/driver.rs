@@ -392,13 +392,13 @@ impl Driver {
         match event {
             ControlEvent::Accepted(id, address) => {
                 let (key, cell) = self.add_peer(false, now);
+                self.introduce(id, key, &cell);
                 self.arriving.insert(key, (address, cell));
-                self.introduce(id, key);
             }
             ControlEvent::Connected(id) => {
                 let Some(connecting) = self.connecting.remove(&id) else { return };
                 let (key, cell) = self.add_peer(connecting.is_initiator, now);
-                self.introduce(id, key);
+                self.introduce(id, key, &cell);
                 self.answer(connecting.sender, Ok((key, cell)));
             }
             ControlEvent::Frame(id, frame) => {
@@ -440,8 +440,10 @@ impl Driver {
         (key, self.delivery.add_peer(key))
     }
 
-    fn introduce(&mut self, id: ConnectionId, key: PeerKey) {
-        self.machine.set_certificate_names(key, self.control.certificate_names(id));
+    fn introduce(&mut self, id: ConnectionId, key: PeerKey, cell: &PeerCell) {
+        let names = self.control.certificate_names(id);
+        cell.set_certificate_names(names.clone());
+        self.machine.set_certificate_names(key, names);
         self.peers.insert(id, key);
         self.connections.insert(key, id);
     }

@@ -280,6 +280,15 @@ impl Error {
         Self::plain(ErrorKind::Argument, message, "permit names alone when it is made (`Access::only`)")
     }
 
+    pub(crate) fn not_a_host_name(name: &str) -> Self {
+        let message = format!("expel {name:?}: certificates are told by their DNS names, and this is none");
+        Self::plain(
+            ErrorKind::Argument,
+            message,
+            "give a DNS name, or revoke peers (`Publication::revoke_peer`)",
+        )
+    }
+
     pub(crate) fn no_waits() -> Self {
         Self::plain(ErrorKind::Argument, "wait for one of no operations", "pass at least one operation")
     }

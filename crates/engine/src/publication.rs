@@ -1,6 +1,7 @@
 //! Memory that many peers may access: the owner publishes it once, and each peer opens it.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::ops::Deref;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use farreach_memory::{Exposed, Shared};
 use farreach_proto::error::OpenError;
-use farreach_proto::machine::OpenedMemory;
+use farreach_proto::machine::{Machine, OpId, OpenedMemory};
 use farreach_rail::RevokeAnswer;
 
 use crate::delivery::Waiter;
@@ -229,8 +230,8 @@ impl<M: Published> Publication<M> {
         PublicationToken(self.id)
     }
 
-    /// Permits peers whose certificate has this name, in addition to those before. An error if
-    /// everybody may open it.
+    /// Permits peers whose certificate has this name, in addition to those before, and also if the
+    /// publication was revoked for a peer of this name. An error if everybody may open it.
     pub fn admit(&self, name: &str) -> Pending<()> {
         let (id, name) = (self.id, name.to_owned());
         Pending::call(&self.progress, "admit a name", move |driver, _| {
@@ -240,8 +241,18 @@ impl<M: Published> Publication<M> {
 
     /// Revokes the publication for one peer. The result is available when the peer has stopped or
     /// cannot access the memory any more, within `timeout` and the time that a step of the engine
-    /// takes; see [`Grant::revoke`](crate::Grant::revoke) for what proves that. The peer cannot open
-    /// it again as long as it is connected.
+    /// takes; see [`Grant::revoke`](crate::Grant::revoke) for what proves that. It also holds for a peer
+    /// that is about to open the publication, or is lost.
+    ///
+    /// **With certificates, it is for their DNS names**: everybody whose certificate has a name of this
+    /// peer's loses access, over any connection, and cannot open the publication again until
+    /// [`admit`](Self::admit) permits that name. If the publication is for names ([`Access::only`]), those
+    /// count that were permitted, and others, which certificates may have in common, do not. Otherwise each
+    /// name counts, so give certificates names of their own. After 16,384 names nobody can open it any more.
+    ///
+    /// **A peer without such a name** (no TLS, a shared secret, a certificate for an address) is known by
+    /// its connection alone: it cannot open the publication again over this one, and can over another. To
+    /// keep it out, publish for names, or publish the memory anew, and give the new token to the others.
     ///
     /// Within the host, other peers that may write pause if this one does not answer: their links are lost and
     /// connected again, and they go on in new pages, for which a GiB takes about a second.
@@ -251,11 +262,36 @@ impl<M: Published> Publication<M> {
     /// [`atomic_at`](Publication::atomic_at). The revocation goes on, and this function can be called again to
     /// wait for it.
     pub fn revoke_peer(&self, peer: &Peer, timeout: Duration) -> Pending<()> {
+        let (key, cell) = (peer.key(), Arc::clone(peer.cell()));
+        self.end_access(timeout, move |machine, op, id, deadline, now| {
+            // The machine forgets a peer that is lost, and its names.
+            machine.withdraw_from(op, id, (key, cell.certificate_names()), deadline, now);
+        })
+    }
+
+    /// Revokes the publication for all peers whose certificate has this DNS name, as
+    /// [`revoke_peer`](Self::revoke_peer) does, also if none is connected. Names have no case, and one with
+    /// an asterisk stands for itself only.
+    pub fn expel(&self, name: &str, timeout: Duration) -> Pending<()> {
+        if name.is_empty() || name.parse::<IpAddr>().is_ok() {
+            return Pending::finished(&self.progress, Err(Error::not_a_host_name(name)));
+        }
+        let name = name.to_owned();
+        self.end_access(timeout, move |machine, op, id, deadline, now| {
+            machine.expel(op, id, &name, deadline, now);
+        })
+    }
+
+    fn end_access(
+        &self,
+        timeout: Duration,
+        end: impl FnOnce(&mut Machine, OpId, u64, u64, u64) + Send + 'static,
+    ) -> Pending<()> {
         let (sender, receiver) = oneshot::channel();
-        let (id, key) = (self.id, peer.key());
+        let id = self.id;
         let call = move |driver: &mut Driver, now: u64| {
             let op = driver.delivery.wait_for(Waiter::PeerRevoked(sender));
-            driver.machine.withdraw_from(op, id, key, deadline(now, timeout), now);
+            end(&mut driver.machine, op, id, deadline(now, timeout), now);
         };
         self.progress.submit(Command::Call(Box::new(call)));
         Pending::new(&self.progress, PeerRevocation { receiver })

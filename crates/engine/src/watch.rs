@@ -158,6 +158,8 @@ pub(crate) struct PeerCell {
     is_up: AtomicBool,
     lost: OnceLock<LostReason>,
     name: OnceLock<String>,
+    /// The names of its certificate, which were verified.
+    certificate_names: OnceLock<Vec<String>>,
     rails: Mutex<Vec<String>>,
     notes: Mutex<VecDeque<RailError>>,
     inbox: Mutex<VecDeque<Vec<u8>>>,
@@ -286,6 +288,16 @@ impl PeerCell {
         self.name.get().map_or("", String::as_str)
     }
 
+    /// Sets the names of its certificate, before anything else is known of it.
+    pub(crate) fn set_certificate_names(&self, names: Vec<String>) {
+        let _ = self.certificate_names.set(names);
+    }
+
+    /// Returns the names of its certificate, also after the machine has forgotten the peer.
+    pub(crate) fn certificate_names(&self) -> &[String] {
+        self.certificate_names.get().map_or(&[], Vec::as_slice)
+    }
+
     /// Returns the rails with a link that is ready, by their local names.
     pub(crate) fn rails(&self) -> Vec<String> {
         lock(&self.rails).clone()
@@ -312,7 +324,9 @@ impl PeerCell {
             .iter()
             .map(|note| note.operation.len() + note.cause.len() + note.fix.len())
             .sum();
-        size_of::<Self>() + inbox + notes
+        let names: usize =
+            self.certificate_names().iter().map(|name| size_of::<String>() + name.capacity()).sum();
+        size_of::<Self>() + inbox + notes + names
     }
 
     /// Takes the next message.

@@ -17,14 +17,15 @@ use std::collections::BTreeSet;
 pub enum Access {
     /// Every peer that knows the token.
     Anyone,
-    /// Peers that know the token and whose certificate has one of these names, in lower case.
+    /// Peers that know the token and whose certificate has one of these names, in lower case and without
+    /// a dot at the end.
     Only(BTreeSet<String>),
 }
 
 impl Access {
     /// Permits peers whose certificate has one of these names.
     pub fn only<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> Self {
-        Self::Only(names.into_iter().map(|name| name.as_ref().to_ascii_lowercase()).collect())
+        Self::Only(names.into_iter().map(|name| canonical(name.as_ref())).collect())
     }
 
     /// Returns whether a peer is permitted whose certificate has these names. Names of hosts have no
@@ -32,7 +33,7 @@ impl Access {
     pub fn permits(&self, names: &[String]) -> bool {
         match self {
             Self::Anyone => true,
-            Self::Only(permitted) => names.iter().any(|name| permitted.contains(&name.to_ascii_lowercase())),
+            Self::Only(permitted) => names.iter().any(|name| permitted.contains(&canonical(name))),
         }
     }
 
@@ -41,9 +42,14 @@ impl Access {
         match self {
             Self::Anyone => false,
             Self::Only(permitted) => {
-                permitted.insert(name.to_ascii_lowercase());
+                permitted.insert(canonical(name));
                 true
             }
         }
     }
+}
+
+/// Returns a name as names are compared: in lower case, and without the dot that ends an absolute name.
+pub(crate) fn canonical(name: &str) -> String {
+    name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }

@@ -10,7 +10,7 @@ use farreach::{
     Access, ControlStream, Engine, Error, ErrorKind, Peer, Rights, Settings, Tls, TlsParts, rustls,
 };
 use farreach_sim::{SimCard, SimNetwork, SimRail, SimSettings};
-use farreach_testkit::Authority;
+use farreach_testkit::{Authority, wait_for};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -94,6 +94,55 @@ fn only_peers_with_a_permitted_name_open_what_is_published() {
     says(&error, "does not permit this peer", "check the token");
     published.admit("reader-2.example").wait(SOON).unwrap();
     readers[1].0.open(published.token()).wait(SOON).unwrap();
+}
+
+/// A revocation is for the names of the certificate: for all its connections, now and later.
+#[test]
+fn who_was_revoked_opens_it_over_no_other_connection() {
+    let (network, authority) = (network(), Authority::new("the house"));
+    // The second name is one that certificates have in common.
+    let settings = |name: &str| named(name).tls(tls(&authority, &["127.0.0.1", name, "Workers.example"]));
+    let store = engine(&network, settings("store.example"));
+    let address = store.listen("127.0.0.1:0").unwrap();
+    let readers = ["reader-1.example", "reader-2.example"].map(|name| engine(&network, settings(name)));
+    let join = |reader: &Engine| {
+        let to_store = reader.connect(address).unwrap().wait(SOON).unwrap();
+        (to_store, store.accept().wait(SOON).unwrap())
+    };
+    let (memory, access) =
+        (store.allocate(4096).wait(SOON).unwrap(), Access::only(["Reader-1.example.", "reader-2.EXAMPLE"]));
+    let published = store.publish_exposed(memory, Rights::READ, access).wait(SOON).unwrap();
+    let open = |peer: &Peer| peer.open(published.token()).wait(SOON);
+    let is_refused = |peer: &Peer| open(peer).unwrap_err().cause().contains("revoked");
+
+    let (first, first_peer) = join(&readers[0]);
+    let (again, _again_peer) = join(&readers[0]);
+    let (other, _other_peer) = join(&readers[1]);
+    let remotes = [&first, &again, &other].map(|peer| open(peer).unwrap());
+    published.revoke_peer(&first_peer, SOON).wait(SOON).unwrap();
+    for (peer, remote) in [(&first, &remotes[0]), (&again, &remotes[1])] {
+        assert!(peer.read(remote, vec![0; 8]).wait(SOON).is_err() && is_refused(peer));
+    }
+    other.read(&remotes[2], vec![0; 8]).wait(SOON).unwrap();
+    let (later, later_peer) = join(&readers[0]);
+    assert!(is_refused(&later));
+    published.admit("reader-1.Example").wait(SOON).unwrap();
+    let remote = open(&later).unwrap();
+    later.read(&remote, vec![0; 8]).wait(SOON).unwrap();
+
+    // Its name is known after its connection is gone.
+    drop(later);
+    let is_forgotten = || (later_peer.lost().is_some() && store.peer_count().unwrap() == 3).then_some(());
+    wait_for("the connection is gone", is_forgotten);
+    published.revoke_peer(&later_peer, SOON).wait(SOON).unwrap();
+    assert!(is_refused(&join(&readers[0]).0));
+
+    published.expel("reader-2.example", SOON).wait(SOON).unwrap();
+    assert!(other.read(&remotes[2], vec![0; 8]).wait(SOON).is_err() && is_refused(&other));
+    for name in ["", "127.0.0.1", "::1"] {
+        let error = published.expel(name, SOON).wait(SOON).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
+    }
 }
 
 #[test]

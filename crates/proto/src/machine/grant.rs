@@ -89,9 +89,14 @@ impl Machine {
     /// Begins to revoke a grant. The user's handle must be gone.
     pub fn revoke(&mut self, op: Option<OpId>, id: u64, deadline: u64, now: u64) {
         self.now = now;
-        let Some(Wish { peer: key, is_first, before }) = self.grants.revoke(id, op, deadline, now) else {
-            return self.answer_revoke(op, Err("there is no such grant"));
-        };
+        match self.grants.revoke(id, op, deadline, now) {
+            Some(wish) => self.begin_revoke(id, wish),
+            None => self.answer_revoke(op, Err("there is no such grant")),
+        }
+    }
+
+    /// Begins to do what a revocation wishes.
+    pub(super) fn begin_revoke(&mut self, id: u64, Wish { peer: key, is_first, before }: Wish) {
         self.answer_revoke(before, Err("a later revoke replaced this one"));
         if is_first {
             if let Some(peer) = self.peer(key) {
@@ -122,6 +127,8 @@ impl Machine {
             self.run_revoke(id);
             self.grants.put_back(id);
         }
+        // After what has ended in this run.
+        self.tell_late();
     }
 
     /// Takes the next step of a revocation.
@@ -138,12 +145,13 @@ impl Machine {
             Next::Wait => {}
             Next::EndKeys => self.control.push_back(Control::EndKeys { grant: id }),
             Next::Prove(Proofs { by_reset, by_report, asks, is_late }) => {
-                let tells_late = grant.tells_late();
+                let key = grant.peer();
                 let is_awaited = (by_reset && self.ask_proof(id)) || by_report;
-                if is_late && is_awaited && tells_late {
-                    self.tell_late(id);
-                } else if is_late || !is_awaited {
+                if is_late || !is_awaited {
                     // The memory comes back without a proof then: it stays exposed, and is no slice.
+                    if let Some(publication) = self.grants.publication_of(id).filter(|_| is_awaited) {
+                        self.tell_not_proven(publication, key);
+                    }
                     self.give_back(id);
                 } else if asks {
                     // Again with each run: what kept a rail from it may be over.
@@ -152,12 +160,6 @@ impl Machine {
             }
             Next::GiveBack => self.give_back(id),
         }
-    }
-
-    /// Tells the user at the deadline that the end of a grant is not proven. The revocation goes on.
-    fn tell_late(&mut self, id: u64) {
-        let op = self.grants.get_mut(id).and_then(OwnGrant::go_on_late);
-        self.answer_revoke(op, Err("it is not proven that the peer cannot access the memory any more"));
     }
 
     /// Handles the result of ending keys.
@@ -267,7 +269,7 @@ impl Machine {
         self.answer_revoke(op, Ok(()));
         self.answer_revoke(later, Err("there is no such grant"));
         if let Some(publication) = publication {
-            self.published_grant_ended(publication, key, id);
+            self.published_grant_ended(publication, key);
         }
     }
 

@@ -40,6 +40,7 @@
 //! }));
 //! ```
 
+mod admission;
 mod atomic;
 mod bound_keys;
 mod budget;

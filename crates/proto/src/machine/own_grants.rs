@@ -73,7 +73,7 @@ enum Keys {
 struct Ending {
     /// The request to answer; `None` if nobody waits, or it was answered.
     op: Option<OpId>,
-    deadline: u64,
+    until: Until,
     /// The time from which the end of keys must be proven to be done by the deadline.
     proof_at: u64,
     is_acknowledged: bool,
@@ -81,6 +81,26 @@ struct Ending {
     generations: Option<Vec<u64>>,
     /// Whether the memory is being given back.
     is_going: bool,
+}
+
+/// How long a revocation waits for a proof.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Until {
+    pub(super) deadline: u64,
+    /// Whether it goes on after the deadline until it is proven. Otherwise, the memory is given back
+    /// without a proof then. A publication that stays would hide that.
+    pub(super) is_proven: bool,
+}
+
+impl Until {
+    /// For memory that nobody waits for.
+    pub(super) const NEVER: Self = Self { deadline: u64::MAX, is_proven: true };
+
+    /// Returns what fulfils both.
+    pub(super) fn and(self, other: Self) -> Self {
+        let (deadline, is_proven) = (self.deadline.min(other.deadline), self.is_proven && other.is_proven);
+        Self { deadline, is_proven }
+    }
 }
 
 /// The next step of a revocation.
@@ -96,7 +116,7 @@ pub(super) enum Next {
 }
 
 /// The proofs that are missing. The memory is given back without them if none of them can come, or
-/// if it `is_late` and the user is [not to be told](OwnGrant::tells_late).
+/// if it `is_late`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Proofs {
     /// Rails must be reset, or the peer's links ended: it has not said that it has stopped.
@@ -170,16 +190,30 @@ impl OwnGrants {
 
     /// Begins to revoke a grant until a deadline. Returns `None` if there is no such grant.
     pub(super) fn revoke(&mut self, id: u64, op: Option<OpId>, deadline: u64, now: u64) -> Option<Wish> {
+        let until = Until { deadline, is_proven: false };
+        let wish = self.begin_to_revoke(id, until, now)?;
+        let ending = self.grants.get_mut(&id)?.ending.as_mut()?;
+        Some(Wish { before: std::mem::replace(&mut ending.op, op), ..wish })
+    }
+
+    /// Begins to revoke a grant of published memory. A revocation under way is done as early as any of
+    /// them demands.
+    pub(super) fn revoke_published(&mut self, id: u64, until: Until, now: u64) -> Option<Wish> {
+        let before = self.grants.get(&id)?.ending.as_ref().map(|ending| ending.until);
+        self.begin_to_revoke(id, before.map_or(until, |before| before.and(until)), now)
+    }
+
+    fn begin_to_revoke(&mut self, id: u64, until: Until, now: u64) -> Option<Wish> {
         let grant = self.grants.get_mut(&id)?;
         let peer = grant.peer;
-        let proof_at = deadline - lead(grant.proof_ns, deadline.saturating_sub(now));
+        let proof_at = until.deadline - lead(grant.proof_ns, until.deadline.saturating_sub(now));
         if let Some(ending) = &mut grant.ending {
-            (ending.deadline, ending.proof_at) = (deadline, proof_at);
-            return Some(Wish { peer, is_first: false, before: std::mem::replace(&mut ending.op, op) });
+            (ending.until, ending.proof_at) = (until, proof_at);
+            return Some(Wish { peer, is_first: false, before: None });
         }
-        let is_acknowledged = false;
+        let (op, is_acknowledged) = (None, false);
         let (generations, is_going) = (None, false);
-        grant.ending = Some(Ending { op, deadline, proof_at, is_acknowledged, generations, is_going });
+        grant.ending = Some(Ending { op, until, proof_at, is_acknowledged, generations, is_going });
         self.revoking.push_back(id);
         Some(Wish { peer, is_first: true, before: None })
     }
@@ -203,9 +237,9 @@ impl OwnGrants {
         }
     }
 
-    /// Returns whether a grant belongs to a publication and is not being revoked.
-    pub(super) fn is_published_and_alive(&self, id: u64) -> bool {
-        self.grants.get(&id).is_some_and(|grant| grant.publication.is_some() && grant.ending.is_none())
+    /// Returns the publication that a grant belongs to.
+    pub(super) fn publication_of(&self, id: u64) -> Option<u64> {
+        self.grants.get(&id)?.publication
     }
 
     /// Handles the result of giving memory back. Returns `None` if there is no such grant, or its user
@@ -304,10 +338,10 @@ impl OwnGrant {
         let Some(ending) = self.ending.as_ref().filter(|ending| !ending.is_going) else { return Next::Wait };
         // The user was told that the memory is not back yet, and holds the handle again. (A dropped
         // grant has no deadline, and continues. Of published memory, no user has a handle by peer.)
-        if ending.op.is_none() && ending.deadline != u64::MAX && self.publication.is_none() {
+        if ending.op.is_none() && ending.until.deadline != u64::MAX && self.publication.is_none() {
             return Next::Wait;
         }
-        let is_late = now >= ending.deadline;
+        let is_late = now >= ending.until.deadline && !ending.until.is_proven;
         let is_due = now >= ending.proof_at;
         let is_lost = reach != Reach::Well;
         // A goodbye confirms the end of all grants.
@@ -336,7 +370,7 @@ impl OwnGrant {
                     (false, false) => u64::MAX,
                 };
                 let asks = by_report && (is_due || now >= since.saturating_add(confirmed_within));
-                match has_word && (!by_report || (is_late && !self.tells_late())) {
+                match has_word && (!by_report || is_late) {
                     true => Next::GiveBack,
                     false => Next::Prove(Proofs { by_reset: !has_word, by_report, asks, is_late }),
                 }
@@ -348,19 +382,6 @@ impl OwnGrant {
     /// `now`. A rail whose generation differs has been reset since.
     pub(super) fn generations(&mut self, now: impl FnOnce() -> Vec<u64>) -> &[u64] {
         self.ending.as_mut().map_or(&[], |ending| ending.generations.get_or_insert_with(now))
-    }
-
-    /// Returns whether the user must be told at the deadline that the end is not proven. Published memory
-    /// stays with its owner, so the result would not show it.
-    pub(super) fn tells_late(&self) -> bool {
-        self.publication.is_some() && self.ending.as_ref().is_some_and(|ending| ending.op.is_some())
-    }
-
-    /// Goes on without a deadline. Returns the request to answer.
-    pub(super) fn go_on_late(&mut self) -> Option<OpId> {
-        let ending = self.ending.as_mut()?;
-        ending.deadline = u64::MAX;
-        ending.op.take()
     }
 
     /// Marks the memory as being given back. Returns the request to answer.

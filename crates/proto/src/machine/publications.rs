@@ -1,10 +1,16 @@
 //! Publications: local memory that every allowed peer may open. A peer that opens one gets a grant of
 //! its own, with keys of its own, so that it can be revoked alone.
+//!
+//! Invariant: a peer has an entry from its request to open a publication until nothing of the grant is
+//! left. A withdrawal that comes while the grant is being made is kept with the entry, and begins when the
+//! grant is there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::admission::Admission;
 use super::id_map::IdMap;
 use super::names::Names;
+use super::own_grants::Until;
 use super::{OpId, PeerKey};
 use crate::access::Access;
 use crate::rights::Rights;
@@ -13,17 +19,31 @@ use crate::rights::Rights;
 #[derive(Debug, Default)]
 pub(super) struct Publications {
     all: IdMap<u64, Publication>,
+    /// Requests to withdraw a publication from some peers, which are not answered.
+    waits: Vec<Wait>,
 }
 
 /// Local memory that every allowed peer may open.
 #[derive(Debug)]
 pub(super) struct Publication {
     rights: Rights,
-    access: Access,
-    /// The grant of each peer that has opened it, and has it still; `None` while it is being made.
-    grants: BTreeMap<PeerKey, Option<u64>>,
+    admission: Admission,
+    /// The grant of each peer that has opened it.
+    grants: BTreeMap<PeerKey, PeerGrant>,
     /// Set while it is being withdrawn from all peers.
     withdrawal: Option<Withdrawal>,
+}
+
+/// The grant of a peer that has opened a publication.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PeerGrant {
+    /// It is being made. It must be revoked when it is made, if `until` is set.
+    Making {
+        until: Option<Until>,
+    },
+    Made(u64),
+    /// It is being revoked.
+    Ending(u64),
 }
 
 /// A publication that is being withdrawn from all peers.
@@ -31,6 +51,16 @@ pub(super) struct Publication {
 struct Withdrawal {
     /// The request to answer; `None` if nobody waits.
     op: Option<OpId>,
+}
+
+/// A request to withdraw a publication from some peers.
+#[derive(Debug)]
+struct Wait {
+    op: OpId,
+    publication: u64,
+    deadline: u64,
+    /// The peers whose grants have not ended.
+    peers: BTreeSet<PeerKey>,
 }
 
 /// The answer to a peer that wants to open a publication.
@@ -50,49 +80,121 @@ impl Publications {
     /// Adds a publication. Returns its id, which no peer can guess.
     pub(super) fn add(&mut self, rights: Rights, access: Access, names: &mut Names) -> u64 {
         let id = names.draw(|id| !self.all.contains_key(&id));
-        self.all.insert(id, Publication { rights, access, grants: BTreeMap::new(), withdrawal: None });
+        let (admission, grants, withdrawal) = (Admission::new(access), BTreeMap::new(), None);
+        self.all.insert(id, Publication { rights, admission, grants, withdrawal });
         id
     }
 
-    pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut Publication> {
-        self.all.get_mut(&id)
+    /// Returns who may open a publication; `None` if there is no such publication.
+    pub(super) fn admission(&mut self, id: u64) -> Option<&mut Admission> {
+        Some(&mut self.all.get_mut(&id)?.admission)
     }
 
-    /// Decides about a peer whose certificate has these names. [`made`](Publication::made) follows if
-    /// it gets a grant.
+    /// Decides about a peer whose certificate has these names. [`made`](Self::made) or
+    /// [`ended`](Self::ended) follows if it gets a grant.
     pub(super) fn open(&mut self, id: u64, peer: PeerKey, names: &[String]) -> Opening {
         let Some(it) = self.all.get_mut(&id).filter(|it| it.withdrawal.is_none()) else {
             return Opening::Refused("there is no such publication, or it was revoked");
         };
+        if let Err(why) = it.admission.check(peer, names) {
+            return Opening::Refused(why);
+        }
         match it.grants.get(&peer) {
-            Some(Some(grant)) => Opening::Known(*grant),
-            Some(None) => Opening::Begun,
-            None if !it.access.permits(names) => Opening::Refused("the owner does not permit this peer"),
+            Some(PeerGrant::Made(grant)) => Opening::Known(*grant),
+            Some(PeerGrant::Making { until: None }) => Opening::Begun,
+            // It was admitted again since.
+            Some(PeerGrant::Making { until: Some(_) } | PeerGrant::Ending(_)) => {
+                Opening::Refused("it was revoked, and that is not complete")
+            }
             None => {
-                it.grants.insert(peer, None);
+                it.grants.insert(peer, PeerGrant::Making { until: None });
                 Opening::New(it.rights)
             }
         }
     }
 
-    /// Ends the grant of a peer. Returns the publication's withdrawal if this was its last grant.
-    pub(super) fn end_grant(&mut self, id: u64, peer: PeerKey, grant: u64) -> Option<Option<OpId>> {
-        let it = self.all.get_mut(&id)?;
-        if it.grants.get(&peer) == Some(&Some(grant)) {
-            it.grants.remove(&peer);
-        }
-        self.finish(id)
+    /// Notes the grant that was made for a peer. Returns how it must be revoked, if it was withdrawn
+    /// meanwhile, or the peer is not there any more.
+    pub(super) fn made(&mut self, id: u64, peer: PeerKey, grant: u64, is_there: bool) -> Option<Until> {
+        let entry = self.all.get_mut(&id).and_then(|it| it.grants.get_mut(&peer));
+        let Some(entry) = entry else { return Some(Until::NEVER) };
+        let until = match entry {
+            PeerGrant::Making { until } => until.or((!is_there).then_some(Until::NEVER)),
+            // Nobody has asked for it.
+            PeerGrant::Made(_) | PeerGrant::Ending(_) => return Some(Until::NEVER),
+        };
+        *entry = if until.is_some() { PeerGrant::Ending(grant) } else { PeerGrant::Made(grant) };
+        until
     }
 
-    /// Begins to withdraw a publication. Returns its grants, or `None` if there is no such
+    /// Begins to end the grants of some peers. Returns those to revoke: others are being made.
+    pub(super) fn end(
+        &mut self,
+        id: u64,
+        until: Until,
+        peers: impl IntoIterator<Item = PeerKey>,
+    ) -> Vec<u64> {
+        let Some(it) = self.all.get_mut(&id) else { return Vec::new() };
+        peers.into_iter().filter_map(|peer| it.grants.get_mut(&peer)?.end(until)).collect()
+    }
+
+    /// Begins to withdraw a publication from some peers. Returns the grants to revoke, or `None` if none
+    /// of these peers has it. The request is in [`ended`](Self::ended) or [`late`](Self::late) later.
+    pub(super) fn withdraw_from(
+        &mut self,
+        id: u64,
+        op: OpId,
+        deadline: u64,
+        of: impl Fn(PeerKey) -> bool,
+    ) -> Option<Vec<u64>> {
+        let holders = self.all.get(&id)?.grants.keys().copied();
+        let peers: BTreeSet<PeerKey> = holders.filter(|peer| of(*peer)).collect();
+        if peers.is_empty() {
+            return None;
+        }
+        let grants = self.end(id, Until { deadline, is_proven: true }, peers.iter().copied());
+        self.waits.push(Wait { op, publication: id, deadline, peers });
+        Some(grants)
+    }
+
+    /// Begins to withdraw a publication. Returns the grants to revoke, or `None` if there is no such
     /// publication, or it is being withdrawn already.
-    pub(super) fn withdraw(&mut self, id: u64, op: Option<OpId>) -> Option<Vec<u64>> {
+    pub(super) fn withdraw(&mut self, id: u64, op: Option<OpId>, deadline: u64) -> Option<Vec<u64>> {
         let it = self.all.get_mut(&id).filter(|it| it.withdrawal.is_none())?;
         it.withdrawal = Some(Withdrawal { op });
-        Some(it.grants.values().copied().flatten().collect())
+        let until = Until { deadline, is_proven: false };
+        Some(it.grants.values_mut().filter_map(|grant| grant.end(until)).collect())
     }
 
-    /// Removes a publication that is being withdrawn and has no grant left. Returns its withdrawal.
+    /// Notes that the grant of a peer has ended, or was not made. Returns the requests that have waited
+    /// for it and for no other.
+    pub(super) fn ended(&mut self, id: u64, peer: PeerKey) -> Vec<OpId> {
+        if let Some(it) = self.all.get_mut(&id) {
+            it.grants.remove(&peer);
+        }
+        let is_over =
+            |wait: &mut Wait| wait.publication == id && wait.peers.remove(&peer) && wait.peers.is_empty();
+        self.waits.extract_if(.., is_over).map(|wait| wait.op).collect()
+    }
+
+    /// Returns `true` if a request waits for the end of a grant.
+    pub(super) fn are_awaited(&self) -> bool {
+        !self.waits.is_empty()
+    }
+
+    /// Takes the requests whose deadlines have passed.
+    pub(super) fn late(&mut self, now: u64) -> Vec<OpId> {
+        self.waits.extract_if(.., |wait| now >= wait.deadline).map(|wait| wait.op).collect()
+    }
+
+    /// Takes the requests that wait for the end of a grant, because it ends without a proof.
+    pub(super) fn not_proven(&mut self, id: u64, peer: PeerKey) -> Vec<OpId> {
+        let is_of = |wait: &mut Wait| wait.publication == id && wait.peers.contains(&peer);
+        self.waits.extract_if(.., is_of).map(|wait| wait.op).collect()
+    }
+
+    /// Removes a publication that is being withdrawn and has no grant left. Returns the request to
+    /// answer, which is `None` if nobody waits.
     pub(super) fn finish(&mut self, id: u64) -> Option<Option<OpId>> {
         let it = self.all.get(&id)?;
         if it.withdrawal.is_none() || !it.grants.is_empty() {
@@ -107,24 +209,20 @@ impl Publications {
     }
 }
 
-impl Publication {
-    /// Permits a further name. Returns `false` if everybody is permitted.
-    pub(super) fn admit(&mut self, name: &str) -> bool {
-        self.access.admit(name)
-    }
-
-    /// Notes the grant that was made for a peer, or that none could be made. Returns `false` if the
-    /// publication is being withdrawn.
-    pub(super) fn made(&mut self, peer: PeerKey, grant: Option<u64>) -> bool {
-        match grant {
-            Some(grant) => self.grants.insert(peer, Some(grant)),
-            None => self.grants.remove(&peer),
-        };
-        self.withdrawal.is_none()
-    }
-
-    pub(super) fn grant_of(&self, peer: PeerKey) -> Option<u64> {
-        self.grants.get(&peer).copied().flatten()
+impl PeerGrant {
+    /// Begins to end it. Returns the grant to revoke, if it is made.
+    fn end(&mut self, until: Until) -> Option<u64> {
+        match self {
+            Self::Making { until: before } => {
+                *before = Some(before.map_or(until, |before| before.and(until)));
+                None
+            }
+            Self::Made(grant) | Self::Ending(grant) => {
+                let grant = *grant;
+                *self = Self::Ending(grant);
+                Some(grant)
+            }
+        }
     }
 }
 
@@ -134,6 +232,7 @@ mod tests {
 
     const ONE: PeerKey = PeerKey(1);
     const TWO: PeerKey = PeerKey(2);
+    const OP: OpId = OpId(5);
 
     fn published(access: Access) -> (Publications, u64) {
         let mut all = Publications::default();
@@ -141,16 +240,20 @@ mod tests {
         (all, id)
     }
 
+    fn is_refused(all: &mut Publications, id: u64, peer: PeerKey) -> bool {
+        matches!(all.open(id, peer, &[]), Opening::Refused(_))
+    }
+
     #[test]
     fn each_peer_gets_one_grant() {
         let (mut all, id) = published(Access::Anyone);
         assert_eq!(all.open(id, ONE, &[]), Opening::New(Rights::READ));
         assert_eq!(all.open(id, ONE, &[]), Opening::Begun, "it does not get another one");
-        assert!(all.get_mut(id).unwrap().made(ONE, Some(11)));
+        assert_eq!(all.made(id, ONE, 11, true), None);
         assert_eq!(all.open(id, ONE, &[]), Opening::Known(11));
         assert_eq!(all.open(id, TWO, &[]), Opening::New(Rights::READ));
-        assert!(matches!(all.open(!id, ONE, &[]), Opening::Refused(_)));
-        assert_eq!(all.end_grant(id, ONE, 11), None);
+        assert!(is_refused(&mut all, !id, ONE));
+        assert!(all.ended(id, ONE).is_empty() && all.finish(id).is_none());
         assert_eq!(all.open(id, ONE, &[]), Opening::New(Rights::READ), "it may open it again");
     }
 
@@ -158,11 +261,11 @@ mod tests {
     fn only_those_with_a_permitted_name_get_one() {
         let (mut all, id) = published(Access::only(["a.example"]));
         let name = |name: &str| [name.to_owned()];
-        assert!(matches!(all.open(id, ONE, &[]), Opening::Refused(_)));
+        assert!(is_refused(&mut all, id, ONE));
         assert!(matches!(all.open(id, ONE, &name("b.example")), Opening::Refused(_)));
         assert_eq!(all.open(id, ONE, &name("A.example")), Opening::New(Rights::READ));
-        all.get_mut(id).unwrap().made(ONE, None);
-        assert!(all.get_mut(id).unwrap().admit("b.example"));
+        all.ended(id, ONE);
+        assert!(all.admission(id).unwrap().admit("b.example"));
         assert_eq!(all.open(id, ONE, &name("b.example")), Opening::New(Rights::READ));
     }
 
@@ -171,13 +274,59 @@ mod tests {
         let (mut all, id) = published(Access::Anyone);
         for (peer, grant) in [(ONE, 11), (TWO, 12)] {
             all.open(id, peer, &[]);
-            all.get_mut(id).unwrap().made(peer, Some(grant));
+            all.made(id, peer, grant, true);
         }
-        assert_eq!(all.withdraw(id, Some(OpId(5))), Some(vec![11, 12]));
-        assert_eq!(all.withdraw(id, None), None, "once");
-        assert!(matches!(all.open(id, ONE, &[]), Opening::Refused(_)));
-        assert_eq!(all.end_grant(id, TWO, 12), None);
-        assert_eq!(all.end_grant(id, ONE, 11), Some(Some(OpId(5))));
-        assert_eq!(all.len(), 0);
+        assert_eq!(all.withdraw(id, Some(OP), 9), Some(vec![11, 12]));
+        assert_eq!(all.withdraw(id, None, 9), None, "once");
+        assert!(is_refused(&mut all, id, ONE));
+        assert!(all.ended(id, TWO).is_empty() && all.finish(id).is_none());
+        assert!(all.ended(id, ONE).is_empty());
+        assert_eq!((all.finish(id), all.len()), (Some(Some(OP)), 0));
+    }
+
+    #[test]
+    fn a_grant_that_is_being_made_is_revoked_as_whoever_asked_first_and_most_wants() {
+        let late = |deadline, is_proven| Until { deadline, is_proven };
+        for (withdraws_all, until) in [(false, late(20, true)), (true, late(10, false))] {
+            let (mut all, id) = published(Access::Anyone);
+            all.open(id, ONE, &[]);
+            assert_eq!(all.withdraw_from(id, OP, 30, |it| it == ONE), Some(vec![]));
+            assert_eq!(all.withdraw_from(id, OpId(6), 20, |it| it == ONE), Some(vec![]));
+            assert_eq!(all.withdraw_from(id, OpId(7), 20, |it| it == TWO), None, "it has none");
+            if withdraws_all {
+                assert_eq!(all.withdraw(id, None, 10), Some(vec![]));
+            }
+            assert!(is_refused(&mut all, id, ONE), "even if it was admitted again");
+            assert_eq!(all.made(id, ONE, 11, true), Some(until));
+            assert!(is_refused(&mut all, id, ONE));
+            assert!(all.finish(id).is_none() && all.are_awaited());
+            assert_eq!(all.late(20), [OpId(6)], "the other one has more time");
+            assert_eq!(all.ended(id, ONE), [OP]);
+            assert_eq!(all.finish(id).is_some(), withdraws_all);
+        }
+    }
+
+    #[test]
+    fn a_request_waits_for_all_its_peers() {
+        let (mut all, id) = published(Access::Anyone);
+        for (peer, grant) in [(ONE, 11), (TWO, 12)] {
+            all.open(id, peer, &[]);
+            all.made(id, peer, grant, true);
+        }
+        assert_eq!(all.withdraw_from(id, OP, 30, |_| true), Some(vec![11, 12]));
+        assert_eq!(all.withdraw_from(id, OpId(6), 30, |it| it == TWO), Some(vec![12]));
+        assert!(all.ended(!id, ONE).is_empty(), "of another publication");
+        assert!(all.ended(id, ONE).is_empty());
+        assert_eq!(all.not_proven(id, TWO), [OP, OpId(6)]);
+        assert!(all.ended(id, TWO).is_empty() && !all.are_awaited());
+    }
+
+    #[test]
+    fn a_grant_that_nobody_waits_for_is_revoked() {
+        let (mut all, id) = published(Access::Anyone);
+        assert_eq!(all.made(id, ONE, 11, true), Some(Until::NEVER), "it has not asked");
+        all.open(id, ONE, &[]);
+        assert_eq!(all.made(id, ONE, 11, false), Some(Until::NEVER), "it is gone");
+        assert_eq!(all.end(id, Until::NEVER, [ONE, TWO]), [11]);
     }
 }

@@ -1,5 +1,7 @@
 //! Publishes local memory, and opens publications of peers.
 
+use super::admission::has_one;
+use super::own_grants::Until;
 use super::publications::Opening;
 use super::work::Control;
 use super::{Event, Machine, OpId, OpenedMemory, PeerKey};
@@ -11,8 +13,8 @@ use crate::rail::RailError;
 use crate::rights::Rights;
 use crate::wire::Frame;
 
-/// A deadline of revocations whose memory is not wanted back.
-const NO_DEADLINE: u64 = u64::MAX;
+/// The answer to a request to withdraw a publication from a peer, at its deadline.
+const NOT_PROVEN: &str = "it is not proven that the peer cannot access the memory any more";
 
 impl Machine {
     /// Publishes memory, which the driver holds by the id that this returns. No peer can guess it.
@@ -20,10 +22,10 @@ impl Machine {
         self.publications.add(rights, access, &mut self.names)
     }
 
-    /// Permits peers whose certificate has this name. Returns `false` if there is no such publication,
-    /// or everybody may open it.
+    /// Permits peers whose certificate has this name, also if the publication was withdrawn from it.
+    /// Returns `false` if there is no such publication, or everybody may open it.
     pub fn admit(&mut self, publication: u64, name: &str) -> bool {
-        self.publications.get_mut(publication).is_some_and(|it| it.admit(name))
+        self.publications.admission(publication).is_some_and(|it| it.admit(name))
     }
 
     /// Sets the names of a peer's certificate, which the driver has verified.
@@ -36,13 +38,12 @@ impl Machine {
     /// Handles a peer's request to open a publication.
     pub(super) fn on_open(&mut self, key: PeerKey, publication: u64) {
         let Some(peer) = self.peers.get(key) else { return };
-        if peer.is_left || peer.withdrawn.contains(&publication) {
-            return self.refuse_opening(key, publication, "it was revoked".to_owned());
+        if peer.is_left {
+            return self.refuse_opening(key, publication, "this side closes the connection".to_owned());
         }
         match self.publications.open(publication, key, &peer.certificate_names) {
             // The answer follows.
             Opening::Begun => {}
-            // Its grant may be on its way out. The peer learns that by the revocation.
             Opening::Known(grant) => self.send(key, Frame::Opened { publication, grant }),
             Opening::New(rights) => {
                 self.control.push_back(Control::GrantPublished { publication, peer: key, rights });
@@ -53,25 +54,23 @@ impl Machine {
 
     /// Handles the grant of published memory to a peer that has opened it.
     pub fn handle_published(&mut self, publication: u64, key: PeerKey, made: Result<u64, RailError>) {
-        let (grant, error) = match made {
-            Ok(grant) => (Some(grant), None),
-            Err(error) => (None, Some(error)),
-        };
-        if let Some(own) = grant.and_then(|grant| self.grants.get_mut(grant)) {
-            own.belongs_to(publication);
-        }
-        let is_open = self.publications.get_mut(publication).is_some_and(|it| it.made(key, grant));
-        match (grant, error) {
-            (Some(grant), _) if is_open => self.send(key, Frame::Opened { publication, grant }),
-            // It was withdrawn meanwhile, which has not revoked this grant.
-            (Some(grant), _) => {
-                self.refuse_opening(key, publication, "it was revoked".to_owned());
-                self.revoke(None, grant, NO_DEADLINE, self.now);
+        let is_there = self.peers.get(key).is_some_and(|peer| !peer.is_lost() && !peer.is_left);
+        match made {
+            Ok(grant) => {
+                if let Some(own) = self.grants.get_mut(grant) {
+                    own.belongs_to(publication);
+                }
+                match self.publications.made(publication, key, grant, is_there) {
+                    None => self.send(key, Frame::Opened { publication, grant }),
+                    Some(until) => {
+                        self.refuse_opening(key, publication, "it was revoked".to_owned());
+                        self.revoke_published(&[grant], until);
+                    }
+                }
             }
-            (None, error) => {
-                let reason = error.map_or_else(String::new, |error| error.to_string());
-                self.refuse_opening(key, publication, reason);
-                self.finish_withdrawal(publication);
+            Err(error) => {
+                self.refuse_opening(key, publication, error.to_string());
+                self.published_grant_ended(publication, key);
             }
         }
     }
@@ -84,33 +83,95 @@ impl Machine {
     /// was given back.
     pub fn withdraw(&mut self, op: Option<OpId>, publication: u64, deadline: u64, now: u64) {
         self.now = now;
-        let Some(grants) = self.publications.withdraw(publication, op) else {
+        let Some(grants) = self.publications.withdraw(publication, op, deadline) else {
             return self.answer_revoke(op, Err("there is no such publication"));
         };
+        self.revoke_published(&grants, Until { deadline, is_proven: false });
+        self.finish_withdrawal(publication);
+    }
+
+    /// Withdraws a publication from one peer, whose certificate has these names, and from all others
+    /// whose certificate has one of them. None of them can open it again, until the name is
+    /// [admitted](Self::admit). Without a name, that holds for this connection. It is answered by
+    /// [`Event::Revoked`] when all grants have ended, or at the deadline; they end in any case.
+    pub fn withdraw_from(
+        &mut self,
+        op: OpId,
+        publication: u64,
+        (key, names): (PeerKey, &[String]),
+        deadline: u64,
+        now: u64,
+    ) {
+        self.now = now;
+        let peers = &self.peers;
+        let is_there = |key| peers.get(key).is_some_and(|peer| !peer.is_lost());
+        let admission = self.publications.admission(publication);
+        let Some(expelled) = admission.map(|it| it.expel_peer(key, names, is_there)) else {
+            return self.answer_revoke(Some(op), Ok(()));
+        };
+        self.end_access(op, publication, deadline, |other, names| other == key || has_one(names, &expelled));
+    }
+
+    /// Withdraws a publication from all peers whose certificate has this name, as
+    /// [`withdraw_from`](Self::withdraw_from) does.
+    pub fn expel(&mut self, op: OpId, publication: u64, name: &str, deadline: u64, now: u64) {
+        self.now = now;
+        let Some(expelled) = self.publications.admission(publication).map(|it| it.expel(name)) else {
+            return self.answer_revoke(Some(op), Ok(()));
+        };
+        self.end_access(op, publication, deadline, |_, names| has_one(names, &expelled));
+    }
+
+    /// Ends the grants of the peers that have opened a publication and are concerned.
+    fn end_access(
+        &mut self,
+        op: OpId,
+        publication: u64,
+        deadline: u64,
+        concerns: impl Fn(PeerKey, &[String]) -> bool,
+    ) {
+        let peers = &self.peers;
+        let names_of = |key| peers.get(key).map_or(&[][..], |peer| &peer.certificate_names);
+        let of = |key| concerns(key, names_of(key));
+        let Some(grants) = self.publications.withdraw_from(publication, op, deadline, of) else {
+            return self.answer_revoke(Some(op), Ok(()));
+        };
+        // Some grants may not be made yet.
+        self.touch_common();
+        self.revoke_published(&grants, Until { deadline, is_proven: true });
+    }
+
+    fn revoke_published(&mut self, grants: &[u64], until: Until) {
         for grant in grants {
-            self.revoke(None, grant, deadline, now);
+            if let Some(wish) = self.grants.revoke_published(*grant, until, self.now) {
+                self.begin_revoke(*grant, wish);
+            }
+        }
+    }
+
+    /// Handles the end of a grant that belongs to a publication, or that it could not be made.
+    pub(super) fn published_grant_ended(&mut self, publication: u64, key: PeerKey) {
+        for op in self.publications.ended(publication, key) {
+            self.answer_revoke(Some(op), Ok(()));
         }
         self.finish_withdrawal(publication);
     }
 
-    /// Withdraws a publication from one peer, which cannot open it again. It is answered by
-    /// [`Event::Revoked`].
-    pub fn withdraw_from(&mut self, op: OpId, publication: u64, key: PeerKey, deadline: u64, now: u64) {
-        self.now = now;
-        if let Some(peer) = self.peer(key) {
-            peer.withdrawn.insert(publication);
-        }
-        let grant = self.publications.get_mut(publication).and_then(|it| it.grant_of(key));
-        match grant {
-            Some(grant) => self.revoke(Some(op), grant, deadline, now),
-            None => self.answer_revoke(Some(op), Ok(())),
+    /// Answers the requests to withdraw a publication from a peer whose grant ends without a proof.
+    pub(super) fn tell_not_proven(&mut self, publication: u64, key: PeerKey) {
+        for op in self.publications.not_proven(publication, key) {
+            self.answer_revoke(Some(op), Err(NOT_PROVEN));
         }
     }
 
-    /// Handles the end of a grant that belongs to a publication.
-    pub(super) fn published_grant_ended(&mut self, publication: u64, key: PeerKey, grant: u64) {
-        if let Some(op) = self.publications.end_grant(publication, key, grant) {
-            self.control.push_back(Control::GiveBackPublished { publication, op });
+    /// Answers the requests to withdraw a publication from a peer whose deadline has passed. The
+    /// revocations go on.
+    pub(super) fn tell_late(&mut self) {
+        for op in self.publications.late(self.now) {
+            self.answer_revoke(Some(op), Err(NOT_PROVEN));
+        }
+        if self.publications.are_awaited() {
+            self.touch_common();
         }
     }
 
@@ -125,13 +186,14 @@ impl Machine {
         self.answer_revoke(op, Ok(()));
     }
 
-    /// Revokes the grants of published memory to a peer, which nobody else does.
+    /// Revokes the grants of published memory to a peer, which nobody else does. One that is being made
+    /// is revoked when it is there.
     pub(super) fn end_published_grants(&mut self, key: PeerKey) {
         let Some(peer) = self.peers.get(key) else { return };
-        let is_published = |grant: &u64| self.grants.is_published_and_alive(*grant);
-        let grants: Vec<u64> = peer.own_grants.iter().copied().filter(is_published).collect();
-        for grant in grants {
-            self.revoke(None, grant, NO_DEADLINE, self.now);
+        let publications = peer.own_grants.iter().filter_map(|grant| self.grants.publication_of(*grant));
+        for publication in publications.collect::<Vec<_>>() {
+            let grants = self.publications.end(publication, Until::NEVER, [key]);
+            self.revoke_published(&grants, Until::NEVER);
         }
     }
 

@@ -54,8 +54,6 @@ pub(crate) struct Peer {
     pub(crate) revoking: usize,
     /// The names of its certificate, which were verified.
     pub(crate) certificate_names: Vec<String>,
-    /// Publications that were withdrawn from it alone.
-    pub(crate) withdrawn: BTreeSet<u64>,
     /// Requests of this side to open publications of the peer.
     pub(crate) openings: BTreeMap<u64, Vec<OpId>>,
     /// Requests of this side to open shared counters of the peer.
@@ -112,7 +110,6 @@ impl Peer {
             own_grants: BTreeSet::new(),
             revoking: 0,
             certificate_names: Vec::new(),
-            withdrawn: BTreeSet::new(),
             openings: BTreeMap::new(),
             counter_openings: BTreeMap::new(),
             outgoing: Outgoing::new(tuning.messages),
@@ -181,7 +178,8 @@ impl Peer {
             + self.atomics.memory()
             + self.unbound.capacity() * size_of::<(usize, u64)>()
             // A node of the set is at least half full.
-            + 2 * self.own_grants.len() * size_of::<u64>();
+            + 2 * self.own_grants.len() * size_of::<u64>()
+            + self.certificate_names.iter().map(|name| size_of::<String>() + name.capacity()).sum::<usize>();
         // Buffers of messages in flight are shared by all peers.
         size_of::<Self>() + tables + self.outgoing.memory() + self.incoming.memory()
     }

@@ -67,13 +67,211 @@ fn a_peer_from_which_it_was_withdrawn_gets_it_no_more() {
     let publication = machine.publish(Rights::READ, Access::Anyone);
     machine.handle_frame(PEER, Frame::Open { publication }, 0);
     let grant = make(&mut machine, publication);
-    machine.withdraw_from(OpId(1), publication, PEER, 10 * MS, 0);
+    machine.withdraw_from(OpId(1), publication, (PEER, &[]), 10 * MS, 0);
     end(&mut machine, grant);
     let told = events(&mut machine);
     assert!(told.iter().any(|event| matches!(event, Event::Revoked(OpId(1), Ok(())))), "{told:?}");
     assert!(is_refused(&mut machine, publication));
     let other = machine.publish(Rights::READ, Access::Anyone);
     assert!(!is_refused(&mut machine, other), "another one is for it");
+}
+
+/// Returns the answers to revocations.
+fn revoked(machine: &mut Machine) -> Vec<(u64, bool)> {
+    let told = events(machine).into_iter().filter_map(|event| match event {
+        Event::Revoked(op, answer) => Some((op.0, answer.is_ok())),
+        _ => None,
+    });
+    told.collect()
+}
+
+/// Lets time pass.
+fn pass(machine: &mut Machine, until: u64) {
+    for now in (machine.time()..=until).step_by(MS as usize / 2) {
+        machine.begin_step(now);
+        machine.end_step();
+    }
+}
+
+/// Returns a machine with a grant that the driver is making.
+fn making() -> (Machine, u64) {
+    let mut machine = ready();
+    let publication = machine.publish(Rights::READ, Access::Anyone);
+    machine.handle_frame(PEER, Frame::Open { publication }, 0);
+    (machine, publication)
+}
+
+#[test]
+fn a_grant_that_is_being_made_is_revoked_before_that_is_answered() {
+    let (mut machine, publication) = making();
+    machine.withdraw_from(OpId(1), publication, (PEER, &[]), 10 * MS, 0);
+    machine.withdraw_from(OpId(2), publication, (PEER, &[]), 5 * MS, 0);
+    assert!(revoked(&mut machine).is_empty(), "the peer is about to have it");
+    let grant = make(&mut machine, publication);
+    assert!(matches!(opened(&mut machine)[..], [Frame::NotOpened { .. }]));
+    assert!(revoked(&mut machine).is_empty(), "the peer has it");
+    pass(&mut machine, 4 * MS);
+    assert!(machine.poll_control().is_none(), "the peer has time");
+    pass(&mut machine, 6 * MS);
+    assert_eq!(revoked(&mut machine), [(2, false)], "at its deadline");
+    assert!(matches!(machine.poll_control(), Some(Control::EndKeys { grant: of }) if of == grant));
+    machine.handle_keys_ended(grant, KeysEnded { is_proven: true, ..KeysEnded::default() });
+    assert!(matches!(machine.poll_control(), Some(Control::GiveBack { op: None, .. })));
+    // It has ended, and the memory is about to be put back.
+    machine.withdraw_from(OpId(3), publication, (PEER, &[]), 10 * MS, 6 * MS);
+    machine.handle_given_back(grant, None, true);
+    assert_eq!(revoked(&mut machine), [(1, true), (3, true)]);
+    assert!(is_refused(&mut machine, publication));
+}
+
+#[test]
+fn a_grant_that_cannot_be_made_needs_no_revocation() {
+    let (mut machine, publication) = making();
+    machine.withdraw_from(OpId(1), publication, (PEER, &[]), 10 * MS, 0);
+    machine.withdraw(Some(OpId(2)), publication, 10 * MS, 0);
+    assert_eq!(asked(&mut machine).len(), 1);
+    assert!(revoked(&mut machine).is_empty());
+    let error = RailError::new("grant", "there is no room", "make room");
+    machine.handle_published(publication, PEER, Err(error));
+    assert_eq!(revoked(&mut machine), [(1, true)]);
+    assert!(matches!(machine.poll_control(), Some(Control::GiveBackPublished { op: Some(OpId(2)), .. })));
+}
+
+#[test]
+fn a_withdrawal_from_all_ends_a_grant_that_is_being_made_by_its_deadline() {
+    let (mut machine, publication) = making();
+    machine.withdraw_from(OpId(1), publication, (PEER, &[]), 90 * MS, 0);
+    machine.withdraw(Some(OpId(2)), publication, 10 * MS, 0);
+    let grant = make(&mut machine, publication);
+    pass(&mut machine, 11 * MS);
+    assert!(matches!(machine.poll_control(), Some(Control::EndKeys { grant: of }) if of == grant));
+    machine.handle_keys_ended(grant, KeysEnded::default());
+    let controls: Vec<Control> = std::iter::from_fn(|| machine.poll_control()).collect();
+    assert!(controls.iter().any(|it| matches!(it, Control::GiveBack { .. })), "unproven: {controls:?}");
+    machine.handle_given_back(grant, None, true);
+    assert_eq!(revoked(&mut machine), [(1, false)], "nothing is proven");
+    assert!(matches!(machine.poll_control(), Some(Control::GiveBackPublished { op: Some(OpId(2)), .. })));
+}
+
+#[test]
+fn a_grant_that_is_made_for_a_peer_that_is_gone_is_revoked() {
+    for is_left in [false, true] {
+        let (mut machine, publication) = making();
+        // Its message keeps the connection open for a while.
+        machine.send_message(OpId(9), PEER, b"one".to_vec(), 0);
+        match is_left {
+            true => machine.leave(PEER, 0),
+            false => machine.handle_disconnected(PEER, LostReason::Gone, 0),
+        }
+        machine.withdraw_from(OpId(1), publication, (PEER, &[]), 10 * MS, 0);
+        assert_eq!(asked(&mut machine), [(publication, PEER)]);
+        assert!(revoked(&mut machine).is_empty());
+        let grant = machine.grant(PEER, 64, Rights::READ, over_network(vec![Some((0, 1))]), 0);
+        machine.handle_published(publication, PEER, Ok(grant));
+        machine.handle_frame(PEER, Frame::Revoked { grant }, 0);
+        let control = machine.poll_control();
+        assert!(matches!(control, Some(Control::EndKeys { grant: of }) if of == grant), "{control:?}");
+        machine.handle_keys_ended(grant, KeysEnded { is_proven: true, ..KeysEnded::default() });
+        assert!(matches!(machine.poll_control(), Some(Control::GiveBack { op: None, .. })));
+        machine.handle_given_back(grant, None, true);
+        assert_eq!(revoked(&mut machine), [(1, true)]);
+    }
+}
+
+/// Connects another peer, whose certificate has these names.
+fn another(machine: &mut Machine, names: &[String]) -> PeerKey {
+    let key = machine.add_peer(false, 0);
+    machine.set_certificate_names(key, names.to_vec());
+    let hello = Hello { rails: vec![properties().kind], grants: 4, ..Hello::new(3) };
+    machine.handle_frame(key, Frame::Hello(hello), 0);
+    frames(machine);
+    key
+}
+
+/// Lets a peer open a publication. Returns its grant, unless it is refused.
+fn open(machine: &mut Machine, key: PeerKey, publication: u64) -> Option<u64> {
+    machine.handle_frame(key, Frame::Open { publication }, 0);
+    if asked(machine) != [(publication, key)] {
+        return None;
+    }
+    let grant = machine.grant(key, 64, Rights::READ, over_network(vec![Some((0, 1))]), 0);
+    machine.handle_published(publication, key, Ok(grant));
+    Some(grant)
+}
+
+#[test]
+fn a_withdrawal_holds_for_all_connections_with_a_name() {
+    let names = ["a.example".to_owned(), "localhost".to_owned()];
+    let permitted = Access::only(["a.example", "b.example"]);
+    for access in [permitted, Access::Anyone] {
+        let mut machine = ready();
+        let publication = machine.publish(Rights::READ, access);
+        machine.set_certificate_names(PEER, names.to_vec());
+        let [second, other] = [&names[..1], &["b.example".to_owned()]].map(|it| another(&mut machine, it));
+        let grants = [PEER, second, other].map(|key| open(&mut machine, key, publication).unwrap());
+        machine.withdraw_from(OpId(1), publication, (PEER, &names), 10 * MS, 0);
+        let sent = frames(&mut machine);
+        let ended = grants.map(|grant| sent.contains(&Frame::Revoke { grant }));
+        assert_eq!(ended, [true, true, false], "those with the name");
+        for (key, grant) in [(PEER, grants[0]), (second, grants[1])] {
+            assert!(revoked(&mut machine).is_empty());
+            assert_eq!(open(&mut machine, key, publication), None);
+            machine.handle_frame(key, Frame::Revoked { grant }, 0);
+            assert!(matches!(machine.poll_control(), Some(Control::EndKeys { grant: of }) if of == grant));
+            machine.handle_keys_ended(grant, KeysEnded { is_proven: true, ..KeysEnded::default() });
+            assert!(matches!(machine.poll_control(), Some(Control::GiveBack { .. })));
+            machine.handle_given_back(grant, None, true);
+        }
+        assert_eq!(revoked(&mut machine), [(1, true)]);
+        // It connects again.
+        machine.handle_disconnected(second, LostReason::Gone, 0);
+        let again = another(&mut machine, &names[..1]);
+        assert_eq!(open(&mut machine, again, publication), None);
+        assert!(machine.admit(publication, "a.example"));
+        assert!(open(&mut machine, again, publication).is_some());
+    }
+}
+
+#[test]
+fn a_peer_that_is_forgotten_is_expelled_all_the_same() {
+    let mut machine = ready();
+    let publication = machine.publish(Rights::READ, Access::Anyone);
+    let names = ["a.example".to_owned()];
+    let gone = another(&mut machine, &names);
+    machine.handle_disconnected(gone, LostReason::Gone, 0);
+    machine.withdraw_from(OpId(1), publication, (gone, &names), 10 * MS, 0);
+    assert_eq!(revoked(&mut machine), [(1, true)]);
+    let again = another(&mut machine, &names);
+    assert_eq!(open(&mut machine, again, publication), None);
+}
+
+#[test]
+fn a_name_is_expelled_whoever_has_it() {
+    let mut machine = ready();
+    let publication = machine.publish(Rights::READ, Access::Anyone);
+    let names = ["a.example".to_owned()];
+    machine.set_certificate_names(PEER, names.to_vec());
+    let grant = open(&mut machine, PEER, publication).unwrap();
+    machine.expel(OpId(1), publication, "b.example", 10 * MS, 0);
+    assert_eq!(revoked(&mut machine), [(1, true)], "nobody has it");
+    machine.expel(OpId(2), publication, "A.example.", 10 * MS, 0);
+    assert!(revoked(&mut machine).is_empty());
+    end(&mut machine, grant);
+    assert_eq!(revoked(&mut machine), [(2, true)]);
+    assert!(is_refused(&mut machine, publication));
+}
+
+#[test]
+fn a_publication_that_has_ended_costs_a_peer_nothing() {
+    let mut machine = ready();
+    let before = machine.peer_memory(PEER);
+    for number in 0..100 {
+        let publication = machine.publish(Rights::READ, Access::Anyone);
+        machine.withdraw_from(OpId(number), publication, (PEER, &[]), 10 * MS, 0);
+        machine.withdraw(None, publication, 10 * MS, 0);
+        assert!(matches!(machine.poll_control(), Some(Control::GiveBackPublished { .. })));
+    }
+    assert_eq!(machine.peer_memory(PEER), before);
 }
 
 #[test]

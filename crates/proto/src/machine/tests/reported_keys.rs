@@ -104,7 +104,7 @@ fn published_memory_is_not_said_to_be_revoked_before_that_is_proven() {
         assert!(matches!(machine.poll_control(), Some(Control::GrantPublished { .. })));
         let grant = bound(&mut machine);
         machine.handle_published(publication, PEER, Ok(grant));
-        machine.withdraw_from(OpId(1), publication, PEER, 100 * MS, 0);
+        machine.withdraw_from(OpId(1), publication, (PEER, &[]), 100 * MS, 0);
         run(&mut machine, 75 * MS);
         machine.handle_keys_ended(grant, ended());
         if has_word {
@@ -116,11 +116,11 @@ fn published_memory_is_not_said_to_be_revoked_before_that_is_proven() {
         assert!(told.iter().any(|event| matches!(event, Event::Revoked(OpId(1), Err(_)))), "{told:?}");
 
         // It goes on, and the owner can wait again.
-        machine.withdraw_from(OpId(2), publication, PEER, 300 * MS, 101 * MS);
+        machine.withdraw_from(OpId(2), publication, (PEER, &[]), 300 * MS, 101 * MS);
         machine.handle_key_proven(0, grant, true);
         let given = std::iter::from_fn(|| machine.poll_control()).last();
-        assert!(matches!(given, Some(Control::GiveBack { op: Some(OpId(2)), .. })), "{given:?}");
-        machine.handle_given_back(grant, Some(OpId(2)), true);
+        assert!(matches!(given, Some(Control::GiveBack { op: None, .. })), "{given:?}");
+        machine.handle_given_back(grant, None, true);
         let told = events(&mut machine);
         assert!(told.iter().any(|event| matches!(event, Event::Revoked(OpId(2), Ok(())))), "{told:?}");
     }
