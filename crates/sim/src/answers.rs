@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use farreach_proto::counter::{CounterId, Outcome};
-use farreach_proto::error::{AtomicError, SendError};
+use farreach_proto::error::{AtomicError, OpenError, SendError};
 use farreach_proto::lost::LostReason;
-use farreach_proto::machine::{Event, IdMap, OpId, PeerChange, PeerKey};
+use farreach_proto::machine::{Event, IdMap, OpId, OpenedMemory, PeerChange, PeerKey};
 use farreach_rail::{Carrier, RevokeAnswer, TransferAnswer};
 
 use crate::end::NOT_MAPPED;
@@ -34,6 +34,10 @@ pub(crate) enum Awaited {
     Atomic(Answer<Result<u64, AtomicError>>),
     Sent(Answer<Result<(), SendError>>),
     Revoked(Answer<RevokeAnswer>),
+    /// A publication was withdrawn from a peer.
+    PeerRevoked(Answer<Result<(), &'static str>>),
+    Opened(Answer<Result<OpenedMemory, OpenError>>),
+    CounterOpened(Answer<Result<CounterId, OpenError>>),
 }
 
 /// The state of a counter, as reported by the machine.
@@ -96,6 +100,17 @@ pub(crate) struct Answers {
     awaited: IdMap<OpId, Awaited>,
     peers: IdMap<PeerKey, Rc<PeerView>>,
     counters: IdMap<CounterId, Rc<CounterView>>,
+    /// Peers that have opened a shared counter since this was last taken.
+    pub(crate) joined: Vec<Joined>,
+}
+
+/// A peer that has opened a shared counter, with its counter.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    pub(crate) shared: u64,
+    pub(crate) peer: PeerKey,
+    pub(crate) counter: CounterId,
+    pub(crate) view: Rc<CounterView>,
 }
 
 impl Answers {
@@ -138,15 +153,26 @@ impl Answers {
                     cell.put(answer);
                 }
             }
-            Event::Revoked(op, revoked) => {
-                let answer = carrier.revoked(op, revoked);
-                if let Some(Awaited::Revoked(cell)) = self.awaited.remove(&op) {
+            Event::Revoked(op, revoked) => match self.awaited.remove(&op) {
+                Some(Awaited::PeerRevoked(cell)) => cell.put(revoked),
+                Some(Awaited::Revoked(cell)) => cell.put(carrier.revoked(op, revoked)),
+                _ => {}
+            },
+            Event::Opened(op, answer) => {
+                if let Some(Awaited::Opened(cell)) = self.awaited.remove(&op) {
                     cell.put(answer);
                 }
             }
-            // Histories grant memory and open counters to one peer each.
-            Event::Opened(..) | Event::CounterOpened(..) | Event::CounterJoined { .. } | Event::Closed(_) => {
+            Event::CounterOpened(op, answer) => {
+                if let Some(Awaited::CounterOpened(cell)) = self.awaited.remove(&op) {
+                    cell.put(answer);
+                }
             }
+            Event::CounterJoined { shared, peer, counter } => {
+                let view = self.add_counter(counter);
+                self.joined.push(Joined { shared, peer, counter, view });
+            }
+            Event::Closed(_) => {}
             Event::Reached(counter, reached) => {
                 if let Some(view) = self.counters.get(&counter) {
                     view.reached.set(reached);

@@ -9,6 +9,8 @@ pub struct Census {
     pub peers: usize,
     /// Grants of this side that were not given back.
     pub grants: usize,
+    /// Publications of this side that were not given back, and requests to withdraw them.
+    pub publications: usize,
     /// Counters of this side.
     pub counters: usize,
     /// Links on rails.
@@ -48,6 +50,7 @@ impl Machine {
         let mut census = Census {
             peers: self.peers.iter().count(),
             grants: self.grants.len(),
+            publications: self.publications.len(),
             counters: self.counters.len(),
             links: self.rails.iter().map(|rail| rail.link_count()).sum(),
             marks: self.marks.len(),

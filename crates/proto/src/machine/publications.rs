@@ -203,9 +203,9 @@ impl Publications {
         Some(self.all.remove(&id)?.withdrawal?.op)
     }
 
-    #[cfg(test)]
-    fn len(&self) -> usize {
-        self.all.len()
+    /// Returns the number of publications, and of requests that wait.
+    pub(super) fn len(&self) -> usize {
+        self.all.len() + self.waits.len()
     }
 }
 

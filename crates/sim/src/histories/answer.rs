@@ -32,6 +32,8 @@ impl World {
         self.collect_transfers(host);
         self.collect_atomics(host);
         self.collect_grants(host);
+        self.collect_published(host);
+        self.collect_shared(host);
         for count in 0..self.counts.len() {
             if self.counts[count].host == host && !self.counts[count].is_closed {
                 self.look_at_count(count);

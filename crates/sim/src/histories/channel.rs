@@ -2,8 +2,10 @@
 
 use farreach_proto::lost::LostReason;
 use farreach_proto::machine::Output;
+use farreach_proto::wire::Frame;
 
 use super::party::{Connection, End, Packet};
+use super::publications::name_of;
 use super::world::{What, World, tell};
 
 impl World {
@@ -49,6 +51,9 @@ impl World {
         }
         let there = &mut self.hosts[host];
         let key = there.machine().add_peer(end == 0, now);
+        if self.scenario.has_names {
+            there.machine().set_certificate_names(key, vec![name_of(other)]);
+        }
         let view = there.answers.add_peer(key);
         assert_eq!(key.0 as usize, there.peers.len(), "peers are numbered in turn");
         there.peers.push((connection, end));
@@ -81,6 +86,10 @@ impl World {
         let there = &mut self.connections[connection].ends[end];
         let (key, packet) = (there.key(), there.inbox.pop_front());
         self.note_acknowledged(connection, end, packet.as_ref());
+        let opened = match packet {
+            Some(Packet::Frame(Frame::Open { publication })) => Some(publication),
+            _ => None,
+        };
         let machine = self.hosts[host].machine();
         match packet {
             Some(Packet::Frame(frame)) => machine.handle_frame(key, frame, now),
@@ -90,6 +99,7 @@ impl World {
             }
             None => {}
         }
+        self.wish_at_once(connection, end, opened);
         self.see(host);
         // The frame may have made room, or a link.
         let at = self.now + self.chance.below(self.scenario.poll_gap_ns);

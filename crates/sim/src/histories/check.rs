@@ -178,6 +178,12 @@ impl World {
                 broken!(self, "the revocation of grant {place} has no end");
             }
         }
+        for (host, deadline) in self.withdrawals() {
+            if is_late(host, deadline, slack) {
+                broken!(self, "the withdrawal of a publication of host {host} has no end");
+            }
+        }
+        self.check_published();
         for (place, it) in self.grants.iter().enumerate() {
             self.check_pages(place, 0..it.pages.len());
         }

@@ -132,6 +132,12 @@ impl World {
                 return Some(format!("grant {place} is not answered for"));
             }
         }
+        if let Some(host) = self.withdrawals().map(|(host, _)| host).find(|host| !self.is_liar(*host)) {
+            return Some(format!("a withdrawal of host {host} is not answered"));
+        }
+        if let Some(connection) = self.unopened().or(self.unopened_counter()) {
+            return Some(format!("a request to open over connection {connection} is not answered"));
+        }
         // An end that does not know of a connection yet could not close it.
         let is_coming = |end: &End| end.peer.is_none() && end.killed_at.is_none();
         if let Some(connection) =
@@ -306,6 +312,13 @@ impl World {
                 broken!(self, "a revocation has no end");
             }
         }
+        self.withdraw_all();
+        let until = self.now + self.scenario.tuning.drain + self.scenario.slack_ns();
+        let is_over = |world: &mut Self| !world.withdrawals().any(|(host, _)| !world.is_liar(host));
+        if !self.run_until(until, is_over) {
+            broken!(self, "a withdrawal has no end");
+        }
+        self.close_all_shared();
         for count in 0..self.counts.len() {
             if !self.counts[count].is_closed {
                 self.close_count(count);
@@ -337,6 +350,7 @@ impl World {
             self.check_pages(grant, 0..self.grants[grant].pages.len());
             self.check_atomics(&self.grants[grant]);
         }
+        self.check_published();
         for (_, slice, filled_with) in &self.kept {
             if slice.iter().any(|byte| byte != filled_with) {
                 broken!(self, "something has landed in memory that had come back");
@@ -358,7 +372,7 @@ impl World {
             }
             let (buffers, transfers, grants) = self.hosts[host].carrier().held();
             let census = self.hosts[host].machine().census();
-            if census.grants.max(grants) > stuck || census.peers > stuck {
+            if census.grants.max(grants) > stuck || census.peers > stuck || census.publications > 0 {
                 return Some(format!(
                     "host {host} keeps something of its peers: {grants} grants, {census:?}"
                 ));

@@ -145,6 +145,8 @@ impl World {
         for grant in self.grants.iter_mut().filter(|grant| grant.host == host) {
             (grant.hold, grant.rest) = (Hold::Over, None);
         }
+        self.kill_published(host);
+        self.kill_shared(host);
         self.counts.iter_mut().filter(|count| count.host == host).for_each(|count| count.is_closed = true);
         let life = self.hosts[host].life;
         let disturbed_until = self.hosts[host].disturbed_until;

@@ -24,6 +24,10 @@ const REMEMBERED: usize = 24;
 /// The number of frames of one kind in a flood: more than any budget of a lying history.
 const FLOOD: u64 = 100;
 
+/// The kinds of frames that do not end the connection.
+const NOT_FATAL: [usize; 24] =
+    [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 21, 22, 23, 25, 26, 27];
+
 /// The bytes of the memory that it posts from.
 pub(super) const FORGED_LEN: usize = 256;
 
@@ -47,6 +51,8 @@ pub(super) struct Liar {
 #[derive(Default)]
 pub(super) struct Heard {
     pub(super) grants: Vec<u64>,
+    /// Publications, and shared counters.
+    tokens: Vec<u64>,
     pub(super) marks: Vec<u64>,
     pub(super) counters: Vec<CounterId>,
     pub(super) links: Vec<LinkId>,
@@ -85,7 +91,11 @@ fn kind_of(frame: &Frame) -> usize {
         Frame::Open { .. } => 21,
         Frame::Opened { .. } => 22,
         Frame::NotOpened { .. } => 23,
-        _ => 24,
+        Frame::Goodbye => 24,
+        Frame::OpenCounter { .. } => 25,
+        Frame::CounterOpened { .. } => 26,
+        Frame::CounterNotOpened { .. } => 27,
+        _ => unreachable!("a new frame has a kind of its own, and the liar invents it"),
     }
 }
 
@@ -107,6 +117,9 @@ impl Heard {
                 keep(&mut self.addresses, chance, address.clone());
             }
             Frame::LinkReady { mark, .. } => keep(&mut self.marks, chance, *mark),
+            Frame::Open { publication: token } | Frame::OpenCounter { shared: token } => {
+                keep(&mut self.tokens, chance, *token);
+            }
             Frame::Grant(GrantOffer { grant, keys, len, scope, .. }) => {
                 self.scope = Some(*scope);
                 keep(&mut self.grants, chance, *grant);
@@ -217,6 +230,10 @@ impl Liar {
         self.number(true_one, |heard| &heard.grants)
     }
 
+    fn token(&mut self, true_one: u64) -> u64 {
+        self.number(true_one, |heard| &heard.tokens)
+    }
+
     /// Returns a mark that it may know.
     pub(super) fn mark(&mut self, true_one: u64) -> u64 {
         match self.lying.steals_addresses {
@@ -325,6 +342,25 @@ impl Liar {
             Frame::Held { next } => Frame::Held { next: self.count(next) },
             Frame::Ping { nonce } => Frame::Ping { nonce: self.count(nonce) },
             Frame::Pong { nonce } => Frame::Pong { nonce: self.count(nonce) },
+            Frame::Open { publication } => Frame::Open { publication: self.token(publication) },
+            Frame::Opened { publication, grant } if coin => {
+                Frame::Opened { publication: self.token(publication), grant }
+            }
+            Frame::Opened { publication, grant } => Frame::Opened { publication, grant: self.grant(grant) },
+            Frame::NotOpened { publication, reason } => {
+                Frame::NotOpened { publication: self.token(publication), reason }
+            }
+            Frame::OpenCounter { shared } => Frame::OpenCounter { shared: self.token(shared) },
+            Frame::CounterOpened { shared, counter } if coin => {
+                Frame::CounterOpened { shared: self.token(shared), counter }
+            }
+            Frame::CounterOpened { shared, counter } => {
+                Frame::CounterOpened { shared, counter: self.counter(counter) }
+            }
+            Frame::CounterNotOpened { shared, reason } => {
+                Frame::CounterNotOpened { shared: self.token(shared), reason }
+            }
+            // `Look`, `Refused` and `Goodbye`.
             other => other,
         }
     }
@@ -384,10 +420,11 @@ impl Liar {
             Some(topic) => topic,
             // A frame that ends the connection hides what others would do.
             None if self.chance.once_in(8) => 1 + self.chance.index(FRAME_KINDS - 1),
-            None => 1 + self.chance.index(18),
+            None => NOT_FATAL[self.chance.index(NOT_FATAL.len())],
         };
         let (link, counter) = (self.link(LinkId(0)), self.counter(CounterId::NONE));
-        let (grant, number) = (self.grant(1), self.count(2));
+        let (grant, number, token) = (self.grant(1), self.count(2), self.token(1));
+        let reason = "I say so".to_owned();
         match kind {
             0 => self.alter_hello(Hello { rails: vec!["sim/rc".to_owned()], ..Hello::new(1) }),
             1 => {
@@ -399,7 +436,7 @@ impl Liar {
                 let [needs_names, binds_keys] = [(); 2].map(|()| self.chance.once_in(2));
                 Frame::LinkReady { link, mark: self.mark(1), needs_names, binds_keys }
             }
-            3 => Frame::LinkLost { link, is_quiet: self.chance.once_in(2), reason: "I say so".to_owned() },
+            3 => Frame::LinkLost { link, is_quiet: self.chance.once_in(2), reason },
             4 => {
                 let (address, key, len) = self.key(true);
                 let keys = vec![Some((address, key)); 1 + self.chance.index(2)];
@@ -412,7 +449,7 @@ impl Liar {
             9 => Frame::Counter { counter, names: vec![(link, self.counter(counter))] },
             10 => Frame::CounterClosed { counter },
             11 => Frame::Add { counter, pages: number },
-            12 => Frame::Abort { counter, reason: "I say so".to_owned() },
+            12 => Frame::Abort { counter, reason },
             13 => {
                 let len = [0, 8, 48, 49, 5000][self.chance.index(5)];
                 Frame::Message { sequence: self.chance.below(6), bytes: vec![0xF0; len] }
@@ -426,11 +463,14 @@ impl Liar {
                 let bound = BoundKey { grant, address, key };
                 Frame::Keys { link, keys: vec![bound; 1 + self.chance.index(2)] }
             }
-            19 => Frame::Refused { reason: "I say so".to_owned() },
+            19 => Frame::Refused { reason },
             20 => Frame::Pong { nonce: number },
-            21 => Frame::Open { publication: grant },
-            22 => Frame::Opened { publication: number, grant },
-            23 => Frame::NotOpened { publication: number, reason: "I say so".to_owned() },
+            21 => Frame::Open { publication: token },
+            22 => Frame::Opened { publication: token, grant },
+            23 => Frame::NotOpened { publication: token, reason },
+            25 => Frame::OpenCounter { shared: token },
+            26 => Frame::CounterOpened { shared: token, counter },
+            27 => Frame::CounterNotOpened { shared: token, reason },
             _ => Frame::Goodbye,
         }
     }
@@ -466,6 +506,8 @@ impl Liar {
             1 => Frame::Counter { counter: CounterId::from_raw(number as u32), names: Vec::new() },
             2 => Frame::Settle { link: self.link(LinkId(0)), counter: CounterId::NONE },
             3 => Frame::Message { sequence: number % 16, bytes: vec![0xF0; 48] },
+            4 => Frame::Open { publication: self.token(number) },
+            5 => Frame::OpenCounter { shared: self.token(number) },
             _ => Frame::Taken { count: 1 },
         }
     }

@@ -8,7 +8,8 @@
 //! After every step of a machine, its answers are checked. A counter has counted no page that has
 //! not arrived. A finished transfer has its bytes in the peer's memory; its source is its user's
 //! again, who overwrites it at once. Granted memory comes back when no operation of the peer can
-//! land in it any more, and keeps its content from then on. Messages arrive in order, each once.
+//! land in it any more, and keeps its content from then on. A peer that has lost a publication does not
+//! change it any more, and cannot open it. Messages arrive in order, each once.
 //! Atomics take effect once. Every wait ends in time, and no healthy peer is lost. At the end all
 //! faults stop: everything that was begun ends, living engines continue, and when all users have
 //! left, nothing is kept.
@@ -33,7 +34,9 @@ mod messages;
 mod pages;
 mod partition;
 mod party;
+mod publications;
 mod scenario;
+mod shared_counters;
 mod thing;
 mod user;
 mod world;

@@ -84,6 +84,7 @@ impl World {
             pages,
             words,
             hold,
+            published: None,
             is_revoked: false,
             has_word: false,
             rest,
@@ -163,21 +164,7 @@ impl World {
         let view = self.hosts[host].answers.add_counter(id);
         let number = self.counts.len();
         tell!(self, "counter: number, connection, end, id", number, connection, end, id.to_raw());
-        self.counts.push(Count {
-            connection,
-            end,
-            host,
-            id,
-            view,
-            total: 0,
-            present: 0,
-            missing: Vec::new(),
-            reached: 0,
-            under_way: 0,
-            is_clean: true,
-            is_unobservable: false,
-            is_closed: false,
-        });
+        self.counts.push(Count::new((connection, end), host, id, view));
         self.count("counters", 1);
         Some(number)
     }
@@ -188,6 +175,10 @@ impl World {
         it.is_closed = true;
         let (host, id) = (it.host, it.id);
         tell!(self, "close: counter", count);
+        if self.counts[count].shared.is_some() {
+            // Its peer is lost, and the machine has closed it.
+            return self.hosts[host].answers.remove_counter(id);
+        }
         self.hosts[host].machine().close_counter(id, now);
         self.hosts[host].answers.remove_counter(id);
     }
@@ -198,7 +189,7 @@ impl World {
             (self.connections[connection].ends[end].host, self.connections[connection].ends[end].key());
         let theirs = self.grants.iter().enumerate().filter(|(_, grant)| {
             (grant.connection, grant.end) == (connection, 1 - end)
-                && grant.is_granted()
+                && grant.is_usable()
                 && grant.rights.contains(rights)
         });
         let theirs: Vec<(usize, u64)> = theirs.map(|(place, grant)| (place, grant.id)).collect();
@@ -267,7 +258,7 @@ impl World {
         if !self.is_storm || !self.chance.once_in(self.scenario.rewrite_once_in) {
             return;
         }
-        let is_usable = self.connections[connection].ends[end].is_usable() && self.grants[grant].is_granted();
+        let is_usable = self.connections[connection].ends[end].is_usable() && self.grants[grant].is_usable();
         let is_open = |counter: &usize| !self.counts[*counter].is_closed;
         let counter = transfer.counter.filter(is_open);
         let is_fit = |page: &Page| !page.is_written && page.readers == 0 && !page.is_spoiled;

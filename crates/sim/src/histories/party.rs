@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use farreach_memory::{Buffer, Exposed, Slice};
+use farreach_proto::access::Access;
 use farreach_proto::error::SendError;
 use farreach_proto::machine::{Event, Machine, OpId, PeerKey, ShortTransfer, TransferEnd};
 use farreach_proto::rights::Rights;
@@ -87,6 +89,16 @@ impl Host {
     ) -> Result<GrantMade, (RailError, Option<Exposed>)> {
         let (machine, carrier) = self.parts();
         carrier.grant(machine, key, memory, rights, now)
+    }
+
+    pub(super) fn publish(&mut self, memory: Exposed, rights: Rights, access: Access) -> (u64, Arc<Exposed>) {
+        let (machine, carrier) = self.parts();
+        carrier.publish(machine, memory, rights, access)
+    }
+
+    pub(super) fn withdraw(&mut self, op: Option<OpId>, id: u64, deadline: u64, now: u64) {
+        let (machine, carrier) = self.parts();
+        carrier.withdraw(machine, op, id, deadline, now);
     }
 
     /// Performs a transfer of one page at once, if its rail can.

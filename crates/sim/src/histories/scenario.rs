@@ -35,6 +35,8 @@ pub(super) struct Scenario {
     pub(super) rewrite_once_in: u64,
     /// The lengths of pages in bytes: few different ones, so that sources fit many grants.
     pub(super) page_lens: Vec<usize>,
+    /// Whether the certificates of hosts have names.
+    pub(super) has_names: bool,
     /// The host that lies, if there is one.
     pub(super) lying: Option<Lying>,
 }
@@ -65,10 +67,10 @@ pub(super) struct Lying {
 }
 
 /// The number of kinds of frames.
-pub(super) const FRAME_KINDS: usize = 25;
+pub(super) const FRAME_KINDS: usize = 28;
 
 /// The number of kinds of user requests.
-pub(super) const WISHES: usize = 13;
+pub(super) const WISHES: usize = 17;
 
 /// A fault of a whole host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,6 +111,7 @@ impl Scenario {
             page_lens: (0..chance.within(1..=2))
                 .map(|_| *pick(&mut chance, &[8, 16, 40, 64, 128, 256, 1024]))
                 .collect(),
+            has_names: chance.once_in(2),
             lying: None,
         };
         match chance.below(24) {
@@ -144,7 +147,7 @@ impl Scenario {
             invents,
             forges,
             gap_ns: *pick(chance, &[20_000, 100_000, 500_000]),
-            flood: chance.below(5),
+            flood: chance.below(7),
             steals_addresses: is_separated && chance.once_in(2),
         });
     }
@@ -174,7 +177,7 @@ impl Scenario {
         (self.tuning.drain, self.tuning.cool_down) = (4 * MS, MS);
         (self.faults, self.rewrite_once_in, self.page_lens) = (Vec::new(), 1, vec![256]);
         // Users write, and abort nothing.
-        self.habits = [6, 4, 4, 60, 0, 4, 0, 0, 0, 1, 0, 0, 4];
+        self.habits = [6, 4, 4, 60, 0, 4, 0, 0, 0, 1, 0, 0, 4, 3, 1, 0, 0];
     }
 
     /// A margin for everything that takes no time of its own: timers run only now and then.
@@ -323,11 +326,11 @@ fn faults(chance: &mut Chance, storm_ns: u64) -> Vec<(u64, Fault)> {
 }
 
 fn habits(chance: &mut Chance) -> [u32; WISHES] {
-    //                connect grant count write read say word revoke drop close abort leave take
-    let mut habits = [6, 14, 8, 40, 12, 12, 12, 6, 2, 2, 4, 1, 8];
-    for habit in &mut habits[4..12] {
-        if chance.once_in(3) {
-            *habit = 0;
+    //   connect grant count write read say word revoke drop close abort leave take publish expel withdraw share
+    let mut habits = [6, 14, 8, 40, 12, 12, 12, 6, 2, 2, 4, 1, 8, 20, 8, 2, 6];
+    for habit in 4..WISHES {
+        if habit != 12 && chance.once_in(3) {
+            habits[habit] = 0;
         }
     }
     habits

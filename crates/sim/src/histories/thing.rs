@@ -30,6 +30,8 @@ pub(super) struct Grant {
     pub(super) pages: Vec<Page>,
     pub(super) words: Vec<Word>,
     pub(super) hold: Hold,
+    /// The publication that it is of.
+    pub(super) published: Option<usize>,
     /// Whether its user has revoked it at least once.
     pub(super) is_revoked: bool,
     /// Whether the peer has said that it has stopped, truly or not.
@@ -49,6 +51,11 @@ pub(super) enum Hold {
         since: u64,
         deadline: u64,
     },
+    /// The peer has opened it, and each peer has a part of it.
+    Published(Weak<Exposed>),
+    /// The peer has lost it, as its owner was told. It tries to write all the same, if its engine
+    /// lets it.
+    Lost,
     /// Its user has dropped it: the engine frees it.
     Dropped(Weak<Exposed>),
     /// It is the user's again, or gone with its host.
@@ -60,13 +67,20 @@ impl Grant {
     pub(super) fn look(&self) -> Option<Arc<Exposed>> {
         match &self.hold {
             Hold::Granted(memory) => Some(Arc::clone(memory)),
-            Hold::Revoking { memory, .. } | Hold::Dropped(memory) => memory.upgrade(),
-            Hold::Over => None,
+            Hold::Revoking { memory, .. } | Hold::Published(memory) | Hold::Dropped(memory) => {
+                memory.upgrade()
+            }
+            Hold::Lost | Hold::Over => None,
         }
     }
 
     pub(super) fn is_granted(&self) -> bool {
         matches!(self.hold, Hold::Granted(_))
+    }
+
+    /// Returns `true` if the peer uses it, as far as its engine lets it.
+    pub(super) fn is_usable(&self) -> bool {
+        matches!(self.hold, Hold::Granted(_) | Hold::Published(_) | Hold::Lost)
     }
 
     /// Returns how many bytes of a page are those of this content.
@@ -143,6 +157,34 @@ pub(super) struct Count {
     /// Memory was freed before its pages could be checked.
     pub(super) is_unobservable: bool,
     pub(super) is_closed: bool,
+    /// The shared counter that it is of.
+    pub(super) shared: Option<usize>,
+}
+
+impl Count {
+    pub(super) fn new(
+        (connection, end): (usize, usize),
+        host: usize,
+        id: CounterId,
+        view: Rc<CounterView>,
+    ) -> Self {
+        Self {
+            connection,
+            end,
+            host,
+            id,
+            view,
+            total: 0,
+            present: 0,
+            missing: Vec::new(),
+            reached: 0,
+            under_way: 0,
+            is_clean: true,
+            is_unobservable: false,
+            is_closed: false,
+            shared: None,
+        }
+    }
 }
 
 /// A transfer in progress.

@@ -34,6 +34,24 @@ impl World {
         self.step_by(host, at);
     }
 
+    /// Makes a request between a frame and the work on rails that follows from it. `opened`: the
+    /// publication that the frame asks for.
+    pub(super) fn wish_at_once(&mut self, connection: usize, end: usize, opened: Option<u64>) {
+        if !self.is_storm || !self.chance.once_in(if opened.is_some() { 2 } else { 24 }) {
+            return;
+        }
+        let host = self.connections[connection].ends[end].host;
+        // Users know what has happened.
+        self.see(host);
+        match opened {
+            Some(id) => self.wish_withdraw_at_once(id, connection, end),
+            None => {
+                let wish = self.chance.weighted(&self.scenario.habits);
+                self.fulfil(host, wish);
+            }
+        }
+    }
+
     fn fulfil(&mut self, host: usize, wish: usize) {
         match wish {
             0 => self.wish_connect(host),
@@ -48,6 +66,10 @@ impl World {
             9 => self.wish_close(host),
             10 => self.wish_abort(host),
             11 => self.wish_leave(host),
+            13 => self.wish_publish(host),
+            14 => self.wish_withdraw_from(host),
+            15 => self.wish_withdraw(host),
+            16 => self.wish_share(host),
             _ => self.wish_take(host),
         }
     }
@@ -166,7 +188,8 @@ impl World {
     }
 
     fn wish_close(&mut self, host: usize) {
-        let is_own = |count: &super::thing::Count| count.host == host && !count.is_closed;
+        let is_own =
+            |count: &super::thing::Count| count.host == host && !count.is_closed && count.shared.is_none();
         let own: Vec<usize> = (0..self.counts.len()).filter(|count| is_own(&self.counts[*count])).collect();
         if let Some(count) = self.chance.one_of(&own) {
             self.close_count(count);
@@ -207,6 +230,7 @@ impl World {
         let there = &mut self.connections[connection].ends[end];
         there.has_left = true;
         let (host, key) = (there.host, there.key());
+        self.part_from_published(connection, end);
         tell!(self, "leave: connection, end", connection, end);
         self.count("leaves", 1);
         self.hosts[host].machine().leave(key, now);

@@ -9,7 +9,9 @@ use super::chance::Chance;
 use super::liar::Liar;
 use super::partition::Partition;
 use super::party::{Connection, Host};
+use super::publications::{Opening, Published};
 use super::scenario::{Fault, Scenario};
+use super::shared_counters::{CounterOpening, Shared};
 use super::thing::{Change, Count, Grant, Source, Transfer};
 use crate::{CardId, SimNetwork};
 
@@ -29,6 +31,12 @@ pub(super) struct World {
     pub(super) partitions: Vec<Partition>,
     pub(super) connections: Vec<Connection>,
     pub(super) grants: Vec<Grant>,
+    pub(super) published: Vec<Published>,
+    /// Requests to open publications, which are not answered.
+    pub(super) openings: Vec<Opening>,
+    pub(super) shared: Vec<Shared>,
+    /// Requests to open shared counters, which are not answered.
+    pub(super) counter_openings: Vec<CounterOpening>,
     pub(super) counts: Vec<Count>,
     pub(super) transfers: Vec<Transfer>,
     pub(super) changes: Vec<Change>,
@@ -138,6 +146,10 @@ impl World {
             partitions: Vec::new(),
             connections: Vec::new(),
             grants: Vec::new(),
+            published: Vec::new(),
+            openings: Vec::new(),
+            shared: Vec::new(),
+            counter_openings: Vec::new(),
             counts: Vec::new(),
             transfers: Vec::new(),
             changes: Vec::new(),
