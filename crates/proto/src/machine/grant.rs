@@ -96,9 +96,9 @@ impl Machine {
     }
 
     /// Begins to do what a revocation wishes.
-    pub(super) fn begin_revoke(&mut self, id: u64, Wish { peer: key, is_first, before }: Wish) {
+    pub(super) fn begin_revoke(&mut self, id: u64, Wish { peer: key, is_first, begins, before }: Wish) {
         self.answer_revoke(before, Err("a later revoke replaced this one"));
-        if is_first {
+        if begins {
             if let Some(peer) = self.peer(key) {
                 peer.revoking += 1;
             }
@@ -254,10 +254,19 @@ impl Machine {
     /// Handles the result of giving memory back. `is_back` is `false` if the user holds a handle
     /// again.
     pub fn handle_given_back(&mut self, id: u64, op: Option<OpId>, is_back: bool) {
-        let Some(GivenBack { peer: key, later, publication }) = self.grants.given_back(id, is_back) else {
+        if !is_back {
             // The user's wait timed out and the grant was returned to the user. It stays until the
-            // user revokes it again.
+            // user revokes it again, and nothing waits for it until then.
+            if let Some(key) = self.grants.left_with_user(id) {
+                if let Some(peer) = self.peer(key) {
+                    peer.revoking -= 1;
+                }
+                self.touch(key);
+            }
             return self.answer_revoke(op, Err("the grant was returned to the user meanwhile"));
+        }
+        let Some(GivenBack { peer: key, later, publication }) = self.grants.given_back(id) else {
+            return self.answer_revoke(op, Err("there is no such grant"));
         };
         if let Some(peer) = self.peer(key) {
             // Only grants that are being revoked are ever removed, so both counts include this one.

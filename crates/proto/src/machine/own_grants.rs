@@ -79,8 +79,21 @@ struct Ending {
     is_acknowledged: bool,
     /// The generation of each rail when the keys had ended.
     generations: Option<Vec<u64>>,
-    /// Whether the memory is being given back.
-    is_going: bool,
+    way: Way,
+    /// Whether it is in the queue of those that are handled in turn.
+    is_queued: bool,
+}
+
+/// The way of memory back to the user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// It may have to be waited for.
+    Ahead,
+    /// It is being given back. `is_asked`: it was revoked again since.
+    Going { is_asked: bool },
+    /// The user was told that it is not back yet, and holds the handle again. Nothing happens until it is
+    /// revoked again.
+    WithUser,
 }
 
 /// How long a revocation waits for a proof.
@@ -144,6 +157,8 @@ pub(super) struct Wish {
     pub(super) peer: PeerKey,
     /// Whether it is the first revocation of the grant.
     pub(super) is_first: bool,
+    /// Whether nobody has waited for the grant before: it was not revoked, or with the user again.
+    pub(super) begins: bool,
     /// The request that revoked before. It is answered: the grant is being revoked again.
     pub(super) before: Option<OpId>,
 }
@@ -209,13 +224,21 @@ impl OwnGrants {
         let proof_at = until.deadline - lead(grant.proof_ns, until.deadline.saturating_sub(now));
         if let Some(ending) = &mut grant.ending {
             (ending.until, ending.proof_at) = (until, proof_at);
-            return Some(Wish { peer, is_first: false, before: None });
+            let begins = ending.way == Way::WithUser;
+            ending.way = match ending.way {
+                Way::Going { .. } => Way::Going { is_asked: true },
+                Way::Ahead | Way::WithUser => Way::Ahead,
+            };
+            if !std::mem::replace(&mut ending.is_queued, true) {
+                self.revoking.push_back(id);
+            }
+            return Some(Wish { peer, is_first: false, begins, before: None });
         }
-        let (op, is_acknowledged) = (None, false);
-        let (generations, is_going) = (None, false);
-        grant.ending = Some(Ending { op, until, proof_at, is_acknowledged, generations, is_going });
+        let (op, is_acknowledged, generations) = (None, false, None);
+        let (way, is_queued) = (Way::Ahead, true);
+        grant.ending = Some(Ending { op, until, proof_at, is_acknowledged, generations, way, is_queued });
         self.revoking.push_back(id);
-        Some(Wish { peer, is_first: true, before: None })
+        Some(Wish { peer, is_first: true, begins: true, before: None })
     }
 
     /// Returns `true` if any grant is being revoked.
@@ -230,9 +253,11 @@ impl OwnGrants {
         self.revoking.drain(..count).collect()
     }
 
-    /// Queues a grant again, unless it was given back.
+    /// Queues a grant again, unless it was given back, or is with the user.
     pub(super) fn put_back(&mut self, id: u64) {
-        if self.grants.contains_key(&id) {
+        let Some(ending) = self.grants.get_mut(&id).and_then(|grant| grant.ending.as_mut()) else { return };
+        ending.is_queued = ending.way != Way::WithUser;
+        if ending.is_queued {
             self.revoking.push_back(id);
         }
     }
@@ -242,19 +267,23 @@ impl OwnGrants {
         self.grants.get(&id)?.publication
     }
 
-    /// Handles the result of giving memory back. Returns `None` if there is no such grant, or its user
-    /// holds the handle again.
-    pub(super) fn given_back(&mut self, id: u64, is_back: bool) -> Option<GivenBack> {
+    /// Handles that memory was given back. Returns `None` if there is no such grant.
+    pub(super) fn given_back(&mut self, id: u64) -> Option<GivenBack> {
         let grant = self.grants.get_mut(&id)?;
-        let (peer, ending) = (grant.peer, grant.ending.as_mut()?);
-        ending.is_going = false;
-        // The user holds the handle again. A later revoke continues from here.
-        if !is_back {
-            return None;
-        }
-        let (later, publication) = (ending.op.take(), grant.publication);
+        let (peer, publication) = (grant.peer, grant.publication);
+        let later = grant.ending.as_mut()?.op.take();
         self.grants.remove(&id);
         Some(GivenBack { peer, later, publication })
+    }
+
+    /// Handles that memory cannot be given back, because the user holds the handle again. A later revoke
+    /// continues from here. Returns the peer, unless that revoke has come already.
+    pub(super) fn left_with_user(&mut self, id: u64) -> Option<PeerKey> {
+        let grant = self.grants.get_mut(&id)?;
+        let ending = grant.ending.as_mut()?;
+        let is_asked = ending.way == Way::Going { is_asked: true };
+        ending.way = if is_asked { Way::Ahead } else { Way::WithUser };
+        (!is_asked).then_some(grant.peer)
     }
 
     /// Forgets what is expected from a rail that is dead: the bindings under way, of which some will
@@ -335,12 +364,8 @@ impl OwnGrant {
     /// the peer is lost, and at the deadline: before it, if a rail needs time for a proof. The
     /// memory is given back when there is nothing left to wait for.
     pub(super) fn next(&mut self, reach: Reach, now: u64) -> Next {
-        let Some(ending) = self.ending.as_ref().filter(|ending| !ending.is_going) else { return Next::Wait };
-        // The user was told that the memory is not back yet, and holds the handle again. (A dropped
-        // grant has no deadline, and continues. Of published memory, no user has a handle by peer.)
-        if ending.op.is_none() && ending.until.deadline != u64::MAX && self.publication.is_none() {
-            return Next::Wait;
-        }
+        let is_ahead = |ending: &&Ending| ending.way == Way::Ahead;
+        let Some(ending) = self.ending.as_ref().filter(is_ahead) else { return Next::Wait };
         let is_late = now >= ending.until.deadline && !ending.until.is_proven;
         let is_due = now >= ending.proof_at;
         let is_lost = reach != Reach::Well;
@@ -387,7 +412,7 @@ impl OwnGrant {
     /// Marks the memory as being given back. Returns the request to answer.
     pub(super) fn give_back(&mut self) -> Option<OpId> {
         let ending = self.ending.as_mut()?;
-        ending.is_going = true;
+        ending.way = Way::Going { is_asked: false };
         ending.op.take()
     }
 }
@@ -413,7 +438,7 @@ mod tests {
         let mut grants = OwnGrants::default();
         let id = grants.add(PEER, SCOPE, None, &mut Names::new([7; 32]));
         let wish = grants.revoke(id, Some(OP), DEADLINE, 0);
-        assert_eq!(wish, Some(Wish { peer: PEER, is_first: true, before: None }));
+        assert_eq!(wish, Some(Wish { peer: PEER, is_first: true, begins: true, before: None }));
         (grants, id)
     }
 
@@ -464,15 +489,15 @@ mod tests {
         assert_eq!(grants.get_mut(id).unwrap().give_back(), Some(OP));
         assert_eq!(next(&mut grants, id, Reach::Lost { is_quiet: false }, 1), Next::Wait, "it is going");
         let back = GivenBack { peer: PEER, later: None, publication: None };
-        assert_eq!(grants.given_back(id, true), Some(back));
-        assert_eq!((grants.given_back(id, true), grants.len()), (None, 0));
+        assert_eq!(grants.given_back(id), Some(back));
+        assert_eq!((grants.given_back(id), grants.len()), (None, 0));
     }
 
     #[test]
     fn whoever_asks_again_takes_the_place_of_who_asked_before() {
         let (mut grants, id) = revoked();
         let wish = grants.revoke(id, Some(OpId(8)), 200, 0);
-        assert_eq!(wish, Some(Wish { peer: PEER, is_first: false, before: Some(OP) }));
+        assert_eq!(wish, Some(Wish { peer: PEER, is_first: false, begins: false, before: Some(OP) }));
         assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), Next::Wait, "the deadline is another one");
         assert_eq!(grants.take_revoking(), [id], "once");
         grants.put_back(id);
@@ -485,10 +510,31 @@ mod tests {
         next(&mut grants, id, Reach::Well, DEADLINE);
         grants.get_mut(id).unwrap().keys_ended(true, Vec::new(), 1);
         grants.get_mut(id).unwrap().give_back();
-        assert_eq!(grants.given_back(id, false), None, "its user has a handle on it");
+        assert_eq!(grants.left_with_user(id), Some(PEER), "its user has a handle on it");
         assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), Next::Wait);
-        grants.revoke(id, Some(OP), DEADLINE, 0);
+        assert_eq!(grants.take_revoking(), [id]);
+        grants.put_back(id);
+        assert!(!grants.are_revoking(), "nothing has to be done");
+        let wish = grants.revoke(id, Some(OP), DEADLINE, 0);
+        assert_eq!(wish, Some(Wish { peer: PEER, is_first: false, begins: true, before: None }));
+        assert_eq!(grants.take_revoking(), [id], "once");
         assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), Next::GiveBack);
+    }
+
+    #[test]
+    fn one_that_is_asked_for_while_it_is_given_back_goes_again() {
+        // A dropped one has no request to answer.
+        for op in [Some(OpId(8)), None] {
+            let (mut grants, id) = revoked();
+            next(&mut grants, id, Reach::Well, DEADLINE);
+            grants.get_mut(id).unwrap().keys_ended(true, Vec::new(), 1);
+            grants.get_mut(id).unwrap().give_back();
+            let wish = grants.revoke(id, op, 2 * DEADLINE, DEADLINE);
+            assert_eq!(wish, Some(Wish { peer: PEER, is_first: false, begins: false, before: None }));
+            assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), Next::Wait, "it is going");
+            assert_eq!(grants.left_with_user(id), None);
+            assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), Next::GiveBack);
+        }
     }
 
     #[test]

@@ -390,6 +390,29 @@ fn memory_that_its_user_has_in_his_hand_is_asked_for_again() {
     assert_eq!(told, [(OpId(1), false), (OpId(2), true)]);
 }
 
+/// Its user may keep it for as long as the program runs.
+#[test]
+fn a_grant_that_is_with_its_user_again_keeps_no_connection_open() {
+    let mut machine = ready();
+    let grant = machine.grant(PEER, 64, Rights::WRITE, over_network(vec![Some((0, 1))]), 0);
+    machine.revoke(Some(OpId(1)), grant, 0, 0);
+    assert!(matches!(machine.poll_control(), Some(Control::EndKeys { .. })));
+    machine.handle_keys_ended(grant, KeysEnded { is_proven: true, ..KeysEnded::default() });
+    assert!(matches!(machine.poll_control(), Some(Control::GiveBack { .. })));
+    machine.leave(PEER, 0);
+    let is_left = |machine: &mut Machine| frames(machine).contains(&Frame::Goodbye);
+    assert!(!is_left(&mut machine), "its memory is about to come back");
+    machine.handle_given_back(grant, Some(OpId(1)), false);
+    machine.begin_step(2 * MS);
+    machine.end_step();
+    assert!(is_left(&mut machine));
+    machine.revoke(Some(OpId(2)), grant, 3 * MS, 2 * MS);
+    let given = std::iter::from_fn(|| machine.poll_control()).last();
+    assert!(matches!(given, Some(Control::GiveBack { op: Some(OpId(2)), .. })), "{given:?}");
+    machine.handle_given_back(grant, Some(OpId(2)), true);
+    assert_eq!(machine.census().grants, 0);
+}
+
 #[test]
 fn a_rail_is_reset_once_however_long_it_takes() {
     let mut machine = ready();
