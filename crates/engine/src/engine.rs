@@ -477,7 +477,8 @@ impl Engine {
 
     /// Ends the engine in order: the engines of the receivers have all messages, nothing is in
     /// flight, and a goodbye was sent to each peer. Remaining handles of peers report that they are
-    /// lost.
+    /// lost. A receiver whose program does not take its messages has no room for more of them, so this
+    /// waits for it until `timeout`.
     ///
     /// Blocks for at most `timeout`, and up to five seconds more for the worker to close the rails;
     /// see [`Pending::wait`] for calls into libraries that do not return.

@@ -445,9 +445,9 @@ impl Peer {
         self.pending(Sending { receiver, cell: self.own_cell() })
     }
 
-    /// Ends the connection in order: the engine of the peer has every message, nothing is in
-    /// flight, no grant is being revoked, and a goodbye was sent. Clones report that the peer is
-    /// lost.
+    /// Ends the connection in order: the engine of the peer has every message, for which the program there
+    /// may have to take some, nothing is in flight, no grant is being revoked, and a goodbye was sent.
+    /// Clones report that the peer is lost.
     ///
     /// Blocks for at most `timeout`. Dropping the last clone starts the same, without waiting.
     pub fn close(self, timeout: Duration) -> Result<(), Error> {

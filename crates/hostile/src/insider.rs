@@ -252,10 +252,17 @@ struct Known {
     /// The last grant whose revocation the victim has confirmed.
     answered: Option<u64>,
     asked: u64,
+    /// The answer to a request to open a publication: its grant, or `None` if it was refused.
+    opened: Option<Option<u64>>,
+    /// A grant that the victim revokes.
+    revoked: Option<u64>,
 }
 
 /// The id of the only link.
 pub(crate) const LINK: LinkId = LinkId(0);
+
+/// The name of a peer from which the victim takes a publication.
+pub(crate) const OPENER: &str = "opener";
 
 /// The mark that the victim's messages carry.
 const OWN_MARK: u64 = 1;
@@ -341,6 +348,9 @@ impl Insider {
             },
             Frame::Held { next } => self.known.confirmed = next,
             Frame::Revoked { grant } => self.known.answered = Some(grant),
+            Frame::Opened { grant, .. } => self.known.opened = Some(Some(grant)),
+            Frame::NotOpened { .. } => self.known.opened = Some(None),
+            Frame::Revoke { grant } => self.known.revoked = Some(grant),
             Frame::Goodbye => bail!("the victim has said goodbye"),
             _ => {}
         }
@@ -370,6 +380,22 @@ impl Insider {
         let grant = u64::MAX - self.known.asked;
         self.speaker.send(&Frame::Revoke { grant })?;
         self.await_answer(|known| known.answered == Some(grant))
+    }
+
+    /// Takes the answer to a request to open a publication: its grant, or `None` if it was refused.
+    pub(crate) fn take_opened(&mut self) -> Option<Option<u64>> {
+        self.known.opened.take()
+    }
+
+    /// Takes a grant that the victim revokes.
+    pub(crate) fn take_revoked(&mut self) -> Option<u64> {
+        self.known.revoked.take()
+    }
+
+    /// Waits for the answer to a request to open a publication.
+    pub(crate) fn await_opened(&mut self) -> Result<Option<u64>> {
+        self.await_answer(|known| known.opened.is_some())?;
+        Ok(self.known.opened.take().flatten())
     }
 
     /// Waits until the victim holds so many messages of this peer: it has then handled all that was

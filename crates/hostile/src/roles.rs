@@ -45,6 +45,8 @@ pub(crate) struct Done {}
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Listening {
     pub(crate) address: String,
+    /// The token of what it has published.
+    pub(crate) publication: String,
 }
 
 /// The first line of a witness.

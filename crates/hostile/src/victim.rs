@@ -7,11 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use farreach::{Budgets, Counter, Engine, ErrorKind, Grant, PageMap, Peer, Rights, Settings, Slice};
+use farreach::{
+    Access, Budgets, Counter, Engine, ErrorKind, Grant, PageMap, Peer, Publication, Rights, Settings, Slice,
+};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::executor::{Executor, Spawner};
-use crate::insider::ATTACK_BYTE;
+use crate::insider::{ATTACK_BYTE, OPENER};
 use crate::layout::{ATOMIC_AT, DATA_LEN, GRANT_LEN, tag_of};
 use crate::roles::{Attackers, Changed, Listening, Revoked, Status, Watched, say};
 
@@ -67,10 +69,14 @@ pub(crate) fn run(args: &VictimArgs) -> Result<()> {
     let engine = Engine::with(settings).map_err(crate::told)?;
     let address = engine.listen("127.0.0.1:0").map_err(crate::told)?;
     let (executor, spawner) = Executor::new();
-    let victim = Victim { engine, state: Arc::default(), spawner };
+    let memory = engine.allocate(GRANT_LEN).wait(USE_LIMIT).map_err(crate::told)?;
+    let published = engine.publish_exposed(memory, Rights::all(), Access::Anyone).wait(USE_LIMIT);
+    let published = Arc::new(published.map_err(|error| crate::told(error.error))?);
+    let publication = published.token().to_string();
+    let victim = Victim { engine, state: Arc::default(), spawner, published };
     std::thread::Builder::new().name("program".into()).spawn(move || executor.run())?;
     victim.spawner.spawn(victim.clone().accept_all());
-    say(&Listening { address: address.to_string() })?;
+    say(&Listening { address: address.to_string(), publication })?;
     let mut returned = None;
     for line in io::stdin().lock().lines() {
         let line = line?;
@@ -96,6 +102,8 @@ struct Victim {
     engine: Engine,
     state: Arc<Mutex<State>>,
     spawner: Spawner,
+    /// Memory that everybody may open.
+    published: Arc<Publication>,
 }
 
 #[derive(Default)]
@@ -155,6 +163,9 @@ impl Victim {
         };
         // Not awaited: an attacker need not confirm it.
         drop(peer.send(tokens));
+        if peer.name() == OPENER {
+            self.revoke_soon(&peer, id);
+        }
         while let Ok(message) = peer.recv().await {
             self.heard(id, &peer, &String::from_utf8_lossy(&message));
         }
@@ -190,6 +201,17 @@ impl Victim {
         let is_own = message.starts_with(&format!("{} ", peer.name()));
         record.messages += u64::from(is_own);
         record.foreign_messages += u64::from(!is_own);
+    }
+
+    /// Takes the publication from a peer that is about to open it, a little later with each peer.
+    fn revoke_soon(&self, peer: &Peer, number: u64) {
+        let (published, peer) = (Arc::clone(&self.published), peer.clone());
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_micros(number.wrapping_mul(7919) % 6000));
+            if published.revoke_peer(&peer, USE_LIMIT).wait(USE_LIMIT).is_ok() {
+                drop(peer.send("revoked"));
+            }
+        });
     }
 
     /// Accesses memory that an attacker has granted, in every way, at its beginning and its end.

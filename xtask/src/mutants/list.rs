@@ -782,10 +782,26 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "an end for one peer is not proven and is said to be",
-        file: "crates/proto/src/machine/grant.rs",
-        guard: "if is_late && is_awaited && tells_late {",
-        instead: "if false {",
+        file: "crates/proto/src/machine/own_grants.rs",
+        guard: "let is_late = now >= ending.until.deadline && !ending.until.is_proven;",
+        instead: "let is_late = now >= ending.until.deadline;",
         test: "machine::tests::reported_keys::published_memory_is_not_said_to_be_revoked_before_that_is_proven",
+    },
+    Mutant {
+        name: "a peer is said to have lost what is being made for it",
+        file: "crates/proto/src/machine/publications.rs",
+        guard: "let holders = self.all.get(&id)?.grants.keys().copied();",
+        instead: "let is_made = |it: &PeerGrant| !matches!(it, PeerGrant::Making { .. });
+        let all = self.all.get(&id)?.grants.iter();
+        let holders = all.filter(|(_, it)| is_made(it)).map(|(peer, _)| *peer);",
+        test: "machine::tests::publish::a_grant_that_is_being_made_is_revoked_before_that_is_answered",
+    },
+    Mutant {
+        name: "whoever lost a publication opens it over another connection",
+        file: "crates/proto/src/machine/admission.rs",
+        guard: "if self.peers.contains(&peer) || has_one(names, &self.expelled) {",
+        instead: "if self.peers.contains(&peer) {",
+        test: "machine::tests::publish::a_withdrawal_holds_for_all_connections_with_a_name",
     },
     // Exchanges of pages beside an owner that goes on.
     Mutant {

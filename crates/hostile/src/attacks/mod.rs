@@ -4,6 +4,7 @@ mod connections;
 mod cross;
 mod floods;
 mod numbers;
+mod openings;
 mod rail_port;
 mod serve;
 mod shm;
@@ -63,6 +64,10 @@ pub(crate) struct AttackArgs {
     #[arg(long)]
     secrets: Option<String>,
 
+    /// The token of a publication of the victim.
+    #[arg(long)]
+    publication: Option<String>,
+
     /// An order of an honest client, as JSON.
     #[arg(long)]
     order: Option<String>,
@@ -92,6 +97,7 @@ const ATTACKS: &[(&str, Lasting, Attack)] = &[
     ("numbers", Again, numbers::numbers),
     ("add-overflow", Again, numbers::add_overflow),
     ("bad-grants", Once, numbers::bad_grants),
+    ("openings", Once, openings::openings),
     ("rail-garbage", Again, rail_port::garbage),
     ("rail-flips", Once, rail_port::flips),
     ("rail-stranger", Once, rail_port::stranger),

@@ -66,6 +66,8 @@ pub(super) struct EngineStage {
     rail: String,
     victim: Process,
     address: String,
+    /// The token of what the victim has published.
+    publication: String,
     clients: Vec<Process>,
     /// Operations per second of each client: together a quarter of the capacity.
     rate: f64,
@@ -83,11 +85,12 @@ impl EngineStage {
         words.extend(limit.iter().flat_map(|limit| ["--descriptors", limit.as_str()]));
         words.extend(args.weak.then_some("--weak"));
         let mut victim = Process::role("victim", &words)?;
-        let Listening { address } = victim.hear(PATIENCE)?;
+        let Listening { address, publication } = victim.hear(PATIENCE)?;
         let mut stage = Self {
             rail: args.rail.clone(),
             victim,
             address,
+            publication,
             clients: Vec::new(),
             rate: 0.0,
             undisturbed: Undisturbed::new(P99_FLOOR),
@@ -413,6 +416,7 @@ impl EngineStage {
         let secrets = secrets.map(serde_json::to_string).transpose()?;
         let mut words = vec![name, "--count", &count, "--lasts", &lasts, "--seed", &seed, "--pid", &pid];
         words.extend(self.words());
+        words.extend(["--publication", &self.publication]);
         words.extend(secrets.iter().flat_map(|secrets| ["--secrets", secrets.as_str()]));
         Process::role("attack", &words)
     }

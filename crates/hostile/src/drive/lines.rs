@@ -116,6 +116,7 @@ pub(super) const LINES: &[Line] = &[
     engine("numbers", "numbers at their limits", Kind::Attack, size(4, 3000), size(1, 600)),
     engine("add-overflow", "additions that overflow", Kind::Attack, size(20, 2000), size(2, 400)),
     engine("bad-grants", "grants of impossible memory", Kind::Attack, size(16, 6400), size(8, 1200)),
+    engine("openings", "openings of what is being revoked", Kind::Attack, size(1, 5000), size(1, 1200)),
     engine("rail-garbage", "garbage at the rail's port", Kind::Attack, size(2000, 5000), size(150, 600))
         .at_tcp_port(),
     engine("rail-flips", "flipped bits at the rail's port", Kind::WithWitness, size(300, 5000), size(8, 600))
@@ -204,9 +205,10 @@ impl Line {
         match (self.kind, self.name) {
             (Kind::Crowd, _) => size.count,
             (Kind::WithWitness | Kind::Revoke | Kind::Stop | Kind::Kill, _) => FEW,
-            (Kind::Attack, "link-lost" | "links" | "numbers" | "add-overflow" | "bad-grants" | "garbage") => {
-                FEW
-            }
+            (
+                Kind::Attack,
+                "link-lost" | "links" | "numbers" | "add-overflow" | "bad-grants" | "openings" | "garbage",
+            ) => FEW,
             // The newcomer.
             (Kind::Attack, _) => 1,
         }

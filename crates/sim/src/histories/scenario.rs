@@ -328,9 +328,10 @@ fn faults(chance: &mut Chance, storm_ns: u64) -> Vec<(u64, Fault)> {
 fn habits(chance: &mut Chance) -> [u32; WISHES] {
     //   connect grant count write read say word revoke drop close abort leave take publish expel withdraw share
     let mut habits = [6, 14, 8, 40, 12, 12, 12, 6, 2, 2, 4, 1, 8, 20, 8, 2, 6];
-    for habit in 4..WISHES {
-        if habit != 12 && chance.once_in(3) {
-            habits[habit] = 0;
+    let (first, last) = habits.split_at_mut(13);
+    for habit in first[4..12].iter_mut().chain(last) {
+        if chance.once_in(3) {
+            *habit = 0;
         }
     }
     habits
