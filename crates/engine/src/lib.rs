@@ -155,6 +155,9 @@ pub use settings::Settings;
 pub use shared_counter::{SharedCounter, SharedCounterToken};
 pub use source::{Destination, Source};
 #[cfg(feature = "tls")]
+#[doc(hidden)]
+pub use tls::Received;
+#[cfg(feature = "tls")]
 pub use tls::{Secret, Tls, TlsParts, TlsSession};
 pub use token::ParseTokenError;
 pub use transfer::{Transfer, Transferred};

@@ -109,21 +109,18 @@ impl Line {
         other: Other,
         security: &Security,
     ) -> Result<(), Failure> {
-        let mut session = Box::new(session.into());
+        let mut secured = Secured { session: Box::new(session.into()), other };
         self.stream.start();
-        while session.is_handshaking() {
-            if let Err(error) = session.complete_io(&mut self.stream) {
-                // The other side learns why from the alert, which may be one of several records.
-                while session.wants_write() && matches!(session.write_tls(&mut self.stream), Ok(1..)) {}
-                return Err(match tls_error(&error) {
-                    // The server's first bytes are no TLS record. The client's first byte was checked.
-                    Some(rustls::Error::InvalidMessage(_)) if other == Other::Server => without_tls(security),
-                    Some(reason) => refused(&session, reason, other),
-                    None => ended(&error),
-                });
-            }
+        if let Err(error) = secured.shake_hands(&mut self.stream) {
+            // The other side learns why from the alert, which may be one of several records.
+            let _ = secured.flush(&mut self.stream);
+            return Err(match tls_error(&error) {
+                // The server's first bytes are no TLS record. The client's first byte was checked.
+                Some(rustls::Error::InvalidMessage(_)) if other == Other::Server => without_tls(security),
+                _ => secured.failure(&error),
+            });
         }
-        self.session = Some(Secured { session, other });
+        self.session = Some(secured);
         Ok(())
     }
 
@@ -311,34 +308,37 @@ impl Write for Patient {
 struct ToldToEnd;
 
 impl Secured {
-    fn write(&mut self, stream: &mut Patient, bytes: &[u8]) -> io::Result<()> {
-        self.session.writer().write_all(bytes)?;
-        while self.session.wants_write() {
-            if let Err(error) = self.session.write_tls(stream) {
-                // A side that has closed the connection may have sent an alert before, which is
-                // closer to the cause.
-                if !is_timeout(&error) && self.session.read_tls(stream).is_ok() {
-                    self.session.process_new_packets().map_err(io::Error::other)?;
-                }
-                return Err(error);
+    fn shake_hands(&mut self, stream: &mut Patient) -> io::Result<()> {
+        loop {
+            self.flush(stream)?;
+            if !self.session.is_handshaking() {
+                return Ok(());
             }
+            self.fill(stream)?;
         }
-        Ok(())
+    }
+
+    fn write(&mut self, stream: &mut Patient, bytes: &[u8]) -> io::Result<()> {
+        self.session.writing().writer().write_all(bytes)?;
+        let Err(error) = self.flush(stream) else { return Ok(()) };
+        // A side that has closed the connection may have sent an alert before, which is closer to the
+        // cause.
+        if !is_timeout(&error)
+            && let Err(closer) = self.fill(stream)
+            && tls_error(&closer).is_some()
+        {
+            return Err(closer);
+        }
+        Err(error)
     }
 
     fn read(&mut self, stream: &mut Patient, into: &mut [u8]) -> io::Result<()> {
         let mut filled = 0;
         while filled < into.len() {
-            match self.session.reader().read(&mut into[filled..]) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(len) => filled += len,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if self.session.read_tls(stream)? == 0 {
-                        return Err(io::ErrorKind::UnexpectedEof.into());
-                    }
-                    self.session.process_new_packets().map_err(io::Error::other)?;
-                }
-                Err(error) => return Err(error),
+            let len = self.session.take(&mut into[filled..]);
+            filled += len;
+            if len == 0 && self.fill(stream)? && self.session.plaintext().is_empty() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
         Ok(())
@@ -347,18 +347,37 @@ impl Secured {
     /// Reads until the other side has ended its TLS session. It must send nothing else.
     fn await_close(&mut self, stream: &mut Patient) -> io::Result<()> {
         loop {
-            match self.session.reader().read(&mut [0]) {
-                Ok(0) => return Ok(()),
-                Ok(_) => return Err(io::Error::other("it sends data where its session has to end")),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if self.session.read_tls(stream)? == 0 {
-                        return Err(io::ErrorKind::UnexpectedEof.into());
-                    }
-                    self.session.process_new_packets().map_err(io::Error::other)?;
-                }
-                Err(error) => return Err(error),
+            let has_ended = self.fill(stream)?;
+            if !self.session.plaintext().is_empty() {
+                return Err(io::Error::other("it sends data where its session has to end"));
+            }
+            if has_ended {
+                return Ok(());
             }
         }
+    }
+
+    fn flush(&mut self, stream: &mut Patient) -> io::Result<()> {
+        while self.session.wants_write() {
+            if self.session.writing().write_tls(stream)? == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads once, unless the other side has ended its session. Returns whether it has.
+    fn fill(&mut self, stream: &mut Patient) -> io::Result<bool> {
+        if self.session.receive(&[]).map_err(io::Error::other)?.has_ended {
+            return Ok(true);
+        }
+        let mut bytes = [0; TlsSession::RECEIVE_MAX];
+        let len = stream.read(&mut bytes)?;
+        if len == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let received = self.session.receive(&bytes[..len]).map_err(io::Error::other)?;
+        Ok(received.has_ended)
     }
 
     fn failure(&self, error: &io::Error) -> Failure {

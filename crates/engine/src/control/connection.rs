@@ -74,6 +74,14 @@ pub(super) enum Progress {
     HandshakeDone,
 }
 
+/// The work of one read, whether or not a frame came of it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Cost {
+    /// Calls to the kernel that returned bytes, and TLS records in these bytes.
+    pub(super) reads: usize,
+    pub(super) bytes: usize,
+}
+
 impl Connection {
     /// Creates a connection that this side initiates.
     pub(super) fn connecting(
@@ -276,33 +284,38 @@ impl Connection {
     }
 
     /// Reads once, as much as fits into `scratch`, and checks the preamble if it is not complete
-    /// yet. Must be called only when no frame is left to take. Returns how many bytes were read,
-    /// too.
-    pub(super) fn read(&mut self, scratch: &mut [u8]) -> Result<(Progress, usize), CloseReason> {
+    /// yet. Must be called only when no frame is left to take.
+    pub(super) fn read(&mut self, scratch: &mut [u8]) -> Result<(Progress, Cost), CloseReason> {
         if self.record_layer.has_something_left() {
-            return Ok((self.read_record(&[])?, 0));
+            let mut cost = Cost::default();
+            return Ok((self.read_records(&[], &mut cost)?, cost));
         }
-        let bytes = match rustix::net::recv(&self.stream, &mut *scratch, RecvFlags::empty()) {
+        let room = scratch.len().min(self.record_layer.receive_max());
+        let bytes = match rustix::net::recv(&self.stream, &mut scratch[..room], RecvFlags::empty()) {
             Ok((0, _)) => return Err(self.ended()),
             Ok((len, _)) => &scratch[..len],
-            Err(Errno::INTR) => return Ok((Progress::More, 0)),
+            Err(Errno::INTR) => return Ok((Progress::More, Cost::default())),
             Err(Errno::AGAIN) => {
                 // All data that the peer sent before the failure was read.
-                return self.write_failed.map_or(Ok((Progress::Dry, 0)), |errno| Err(self.broken(errno)));
+                return match self.write_failed {
+                    Some(errno) => Err(self.broken(errno)),
+                    None => Ok((Progress::Dry, Cost::default())),
+                };
             }
             Err(errno) => return Err(self.broken(errno)),
         };
-        Ok((self.read_record(bytes)?, bytes.len()))
+        let mut cost = Cost { reads: 1, bytes: bytes.len() };
+        Ok((self.read_records(bytes, &mut cost)?, cost))
     }
 
     /// Passes bytes of the socket through the record layer.
     #[inline]
-    fn read_record(&mut self, bytes: &[u8]) -> Result<Progress, CloseReason> {
+    fn read_records(&mut self, bytes: &[u8], _cost: &mut Cost) -> Result<Progress, CloseReason> {
         match &mut self.record_layer {
             RecordLayer::Plain => self.take(bytes),
             #[cfg(feature = "tls")]
             RecordLayer::Tls(session) => {
-                session.read_record(bytes);
+                _cost.reads += session.read_records(bytes);
                 session.drain(&mut self.outgoing);
                 self.flush();
                 self.take_decrypted()

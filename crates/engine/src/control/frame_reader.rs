@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::admission::Admission;
-use super::connection::{Connection, Progress};
+use super::connection::{Connection, Cost, Progress};
 use super::event::{ConnectionId, ControlEvent};
 use super::reason::CloseReason;
 
@@ -14,9 +14,10 @@ pub(super) struct FrameReader<'a> {
     /// The number of frames to deliver at most.
     pub(super) frames_max: usize,
     pub(super) admission: &'a mut Admission,
-    /// The numbers of frames that were delivered, and of bytes that were read.
+    /// The number of frames that were delivered.
     pub(super) frames: usize,
-    pub(super) bytes: usize,
+    /// The cost of the read.
+    pub(super) cost: Cost,
 }
 
 impl<'a> FrameReader<'a> {
@@ -26,7 +27,7 @@ impl<'a> FrameReader<'a> {
         frames_max: usize,
         admission: &'a mut Admission,
     ) -> Self {
-        Self { id, now, frames_max, admission, frames: 0, bytes: 0 }
+        Self { id, now, frames_max, admission, frames: 0, cost: Cost::default() }
     }
 
     /// Delivers frames to `sink`, and reads the socket at most once, as far as the connection has
@@ -41,8 +42,11 @@ impl<'a> FrameReader<'a> {
             return Ok(false);
         }
         self.frames_max = self.frames_max.min(connection.rates.frames(self.now));
+        // The reads of a handshake are few: its time is limited, and its TLS records are.
+        let is_billed = !connection.is_in_handshake();
         let has_more = self.read_within(connection, scratch, sink)?;
-        connection.rates.take(self.frames, self.bytes, self.now);
+        let reads = if is_billed { self.cost.reads } else { 0 };
+        connection.rates.take(self.frames, reads, self.cost.bytes, self.now);
         Ok(has_more)
     }
 
@@ -52,15 +56,16 @@ impl<'a> FrameReader<'a> {
         scratch: &mut [u8],
         sink: &mut dyn FnMut(ControlEvent),
     ) -> Result<bool, CloseReason> {
-        let room = scratch.len().min(connection.rates.bytes(self.now));
+        let rates = &connection.rates;
+        let room = if rates.reads(self.now) > 0 { scratch.len().min(rates.bytes(self.now)) } else { 0 };
         if self.deliver_frames(connection, sink)? {
             return Ok(true);
         }
         if room == 0 && !connection.has_something_left() {
             return Ok(false);
         }
-        let (progress, bytes) = connection.read(&mut scratch[..room])?;
-        self.bytes = bytes;
+        let (progress, cost) = connection.read(&mut scratch[..room])?;
+        self.cost = cost;
         match progress {
             Progress::Dry => return Ok(false),
             Progress::More => {}

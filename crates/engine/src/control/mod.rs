@@ -74,7 +74,8 @@ const QUEUED_MAX: usize = 16 << 20;
 /// Bytes of frames that are collected for one write at most.
 const UNFLUSHED_MAX: usize = 64 << 10;
 
-/// Frames that one poll delivers at most, so that the leader also serves the rails.
+/// Frames that one poll delivers at most, so that the leader also serves the rails. A read counts as
+/// one, and each TLS record in it: they are work, too, if no frame comes of them.
 const FRAMES_MAX: usize = 256;
 
 /// Handshake timeout of connections that this side has made or adopted: about as long as the kernel
@@ -465,7 +466,7 @@ impl Control {
         } else {
             let bytes = self.lingering.serve(id, &mut self.scratch, &self.poller)
                 + self.refused.serve(id, &mut self.scratch, &self.poller);
-            *room = room.saturating_sub(bytes / BYTES_PER_FRAME);
+            *room = room.saturating_sub(1 + bytes / BYTES_PER_FRAME);
         }
     }
 
@@ -483,7 +484,7 @@ impl Control {
         let mut cost = if connection.is_in_tls_handshake() { FRAMES_PER_TLS_HANDSHAKE } else { 0 };
         let mut reader = FrameReader::new(id, now, FRAMES_OF_ONE_MAX.min(*room), &mut self.admission);
         let end = reader.read(connection, &mut self.scratch, sink);
-        cost += reader.frames + reader.bytes / BYTES_PER_FRAME;
+        cost += reader.frames + reader.cost.reads + reader.cost.bytes / BYTES_PER_FRAME;
         *room = room.saturating_sub(cost);
         if was_in_handshake && !connection.is_in_handshake() {
             self.handshakes.end(id);

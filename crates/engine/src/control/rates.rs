@@ -1,4 +1,6 @@
-//! Rates: how many frames and bytes are read from one connection in a second.
+//! Rates: how many frames and bytes are read from one connection in a second, and by how many reads.
+//! A read costs a call to the kernel, and each TLS record in it a decryption, also if no frame comes
+//! of it.
 //!
 //! A connection that has used up one of them is not read until there are tokens again. TCP then
 //! slows the peer down. Its pings wait with its other frames, and any frame is a sign of life:
@@ -19,6 +21,8 @@ const PAUSES_PER_SECOND: u64 = 100;
 #[derive(Debug)]
 pub(super) struct Rates {
     frames: TokenBucket,
+    /// There are as many as frames: an honest peer sends a frame at least with each record.
+    reads: TokenBucket,
     bytes: TokenBucket,
 }
 
@@ -26,6 +30,7 @@ impl Rates {
     pub(super) fn new(budgets: &ControlBudgets, now: Instant) -> Self {
         Self {
             frames: TokenBucket::new(budgets.frames_per_second.into(), now),
+            reads: TokenBucket::new(budgets.frames_per_second.into(), now),
             bytes: TokenBucket::new(budgets.bytes_per_second, now),
         }
     }
@@ -35,13 +40,19 @@ impl Rates {
         self.frames.available(now)
     }
 
+    /// Returns how many reads there may be now.
+    pub(super) fn reads(&self, now: Instant) -> usize {
+        self.reads.available(now)
+    }
+
     /// Returns how many bytes may be read now.
     pub(super) fn bytes(&self, now: Instant) -> usize {
         self.bytes.available(now)
     }
 
-    pub(super) fn take(&mut self, frames: usize, bytes: usize, now: Instant) {
+    pub(super) fn take(&mut self, frames: usize, reads: usize, bytes: usize, now: Instant) {
         self.frames.take(frames as u64, now);
+        self.reads.take(reads as u64, now);
         self.bytes.take(bytes as u64, now);
     }
 
@@ -49,9 +60,10 @@ impl Rates {
     /// already (`has_more`) need tokens for their frames only.
     pub(super) fn pause(&self, now: Instant, has_more: bool) -> Option<Instant> {
         let is_out_of_frames = self.frames.available(now) == 0;
-        let is_out_of_bytes = !has_more && self.bytes.available(now) == 0;
+        let is_out = |bucket: &TokenBucket| !has_more && bucket.available(now) == 0;
         let frames = is_out_of_frames.then(|| self.frames.ready_at());
-        frames.max(is_out_of_bytes.then(|| self.bytes.ready_at()))
+        let reads = is_out(&self.reads).then(|| self.reads.ready_at());
+        frames.max(reads).max(is_out(&self.bytes).then(|| self.bytes.ready_at()))
     }
 }
 
@@ -107,22 +119,28 @@ mod tests {
         let now = Instant::now();
         let mut rates = rates(1000, 1 << 20, now);
         assert_eq!((rates.frames(now), rates.bytes(now)), (1000, 1 << 20));
-        rates.take(999, 0, now);
+        rates.take(999, 0, 0, now);
         assert_eq!((rates.frames(now), rates.pause(now, true)), (1, None));
-        rates.take(1, 0, now);
+        rates.take(1, 0, 0, now);
         let hundredth = Duration::from_millis(10);
         assert_eq!((rates.frames(now), rates.pause(now, true)), (0, Some(now + hundredth)));
         assert_eq!((rates.frames(now + hundredth), rates.pause(now + hundredth, true)), (10, None));
         assert_eq!(rates.frames(now + SECOND / 2), 500);
         // A pause does not add up to more than a second.
         assert_eq!(rates.frames(now + 100 * SECOND), 1000);
-        rates.take(0, 1 << 20, now);
+        rates.take(0, 0, 1 << 20, now);
         assert_eq!((rates.bytes(now), rates.bytes(now + SECOND / 4)), (0, 1 << 18));
         let later = now + SECOND / 200;
         assert!(rates.frames(later) > 0 && rates.bytes(later) > 0);
-        rates.take(0, rates.bytes(later), later);
+        rates.take(0, 0, rates.bytes(later), later);
         assert_eq!(rates.pause(later, true), None, "what was read is delivered");
         assert!(rates.pause(later, false).is_some_and(|until| until > later));
+        // Reads of which no frame comes have tokens of their own.
+        let now = now + 2 * SECOND;
+        assert_eq!((rates.frames(now), rates.reads(now)), (1000, 1000));
+        rates.take(0, 1000, 0, now);
+        assert_eq!((rates.frames(now), rates.pause(now, false)), (1000, Some(now + hundredth)));
+        assert_eq!(rates.pause(now, true), None, "what was read is delivered");
     }
 
     /// Over a long time there are as many as the rate says, however they are taken.
@@ -134,7 +152,7 @@ mod tests {
             while now < begin + 20 * SECOND {
                 while rates.pause(now, true).is_none() {
                     let count = rates.frames(now).min(at_once);
-                    rates.take(count, 1, now);
+                    rates.take(count, 0, 1, now);
                     taken += count as u64;
                 }
                 now = rates.pause(now, true).unwrap();
@@ -148,10 +166,10 @@ mod tests {
     fn no_rate_is_too_high_or_too_low() {
         let now = Instant::now();
         let mut rates = rates(u32::MAX, u64::MAX, now);
-        rates.take(usize::MAX, usize::MAX, now);
+        rates.take(usize::MAX, usize::MAX, usize::MAX, now);
         assert!(rates.pause(now, true).is_some());
         let mut slow = self::rates(1, 1, now);
-        slow.take(1, 65_536, now);
+        slow.take(1, 1, 65_536, now);
         assert_eq!(slow.pause(now, false), Some(now + 65_536 * SECOND));
     }
 }

@@ -4,6 +4,8 @@ use farreach_proto::wire::{self, Frame, WireError};
 
 #[cfg(feature = "tls")]
 use super::session::Session;
+#[cfg(feature = "tls")]
+use crate::tls::TlsSession;
 
 /// The record layer of one connection.
 #[derive(Debug)]
@@ -26,6 +28,16 @@ impl RecordLayer {
             Self::Plain => Vec::new(),
             #[cfg(feature = "tls")]
             Self::Tls(session) => session.certificate_names(),
+        }
+    }
+
+    /// Returns how many bytes to read from the socket at once.
+    #[inline]
+    pub(super) fn receive_max(&self) -> usize {
+        match self {
+            Self::Plain => usize::MAX,
+            #[cfg(feature = "tls")]
+            Self::Tls(_) => TlsSession::RECEIVE_MAX,
         }
     }
 

@@ -1,21 +1,17 @@
 //! A TLS session of one connection: bytes in and bytes out, without a socket.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::SocketAddr;
 
-use rustls::{Connection, Error, InvalidMessage};
+use rustls::{Error, InvalidMessage};
 
 use super::reason::CloseReason;
-use crate::tls::{SessionContext, TlsSession};
+use crate::tls::TlsSession;
 
 /// One side of a TLS session. Its handshake is done, in progress or not begun.
 #[derive(Debug)]
 pub(crate) struct Session {
-    connection: Connection,
-    /// What explains a failure.
-    context: SessionContext,
-    /// Decrypted bytes that were not taken yet.
-    plaintext: Vec<u8>,
+    session: TlsSession,
     end: Option<SessionEnd>,
 }
 
@@ -34,21 +30,21 @@ enum SessionEnd {
 impl Session {
     /// Wraps a session, which may have received data already.
     pub(crate) fn new(session: impl Into<TlsSession>) -> Self {
-        let (mut connection, context) = session.into().into_parts();
+        let mut session = Self { session: session.into(), end: None };
         // The sender limits what is queued (`QUEUED_MAX`), so rustls need not.
-        connection.set_buffer_limit(None);
-        let mut session = Self { connection, context, plaintext: Vec::new(), end: None };
-        session.decrypt();
+        session.session.writing().set_buffer_limit(None);
+        // It may have read data already.
+        session.read_records(&[]);
         session
     }
 
     /// Returns the DNS names of the peer's certificate, which was verified; none before the end of the
     /// handshake, and none of a peer with a shared secret.
     pub(super) fn certificate_names(&self) -> Vec<String> {
-        if self.connection.is_handshaking() {
+        if self.session.is_handshaking() {
             return Vec::new();
         }
-        let certificate = self.connection.peer_certificates().and_then(<[_]>::first);
+        let certificate = self.session.peer_certificates().and_then(<[_]>::first);
         let names = certificate.and_then(|certificate| {
             let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
             Some(certificate.valid_dns_names().map(str::to_owned).collect())
@@ -60,67 +56,53 @@ impl Session {
     /// done, rustls keeps the plaintext.
     pub(super) fn write(&mut self, bytes: &[u8], outgoing: &mut Vec<u8>) {
         // The buffer has no limit, and a write to memory does not fail otherwise.
-        let _ = self.connection.writer().write_all(bytes);
+        let _ = self.session.writing().writer().write_all(bytes);
         self.drain(outgoing);
     }
 
     pub(super) fn write_close(&mut self, outgoing: &mut Vec<u8>) {
-        self.connection.send_close_notify();
+        self.session.writing().send_close_notify();
         self.drain(outgoing);
     }
 
     /// Appends the records to be sent: handshake, data, and alerts.
     pub(super) fn drain(&mut self, outgoing: &mut Vec<u8>) {
-        while self.connection.wants_write() {
-            if !matches!(self.connection.write_tls(outgoing), Ok(1..)) {
+        while self.session.wants_write() {
+            if !matches!(self.session.writing().write_tls(outgoing), Ok(1..)) {
                 break;
             }
         }
     }
 
-    /// Takes bytes that were read from the socket.
-    pub(super) fn read_record(&mut self, mut bytes: &[u8]) {
-        // rustls would take an empty slice for the end of the stream.
-        while self.end.is_none() && !bytes.is_empty() {
-            if let Err(error) = self.connection.read_tls(&mut bytes) {
-                self.fail(Error::General(error.to_string()));
-            } else {
-                self.decrypt();
+    /// Takes bytes that were read from the socket: at most [`TlsSession::RECEIVE_MAX`] at once, because
+    /// all of them are decrypted. Returns the number of records.
+    pub(super) fn read_records(&mut self, bytes: &[u8]) -> usize {
+        if self.end.is_some() {
+            return 0;
+        }
+        let is_early = self.session.is_handshaking();
+        match self.session.receive(bytes) {
+            Ok(received) => {
+                self.end = received.has_ended.then_some(SessionEnd::Ended);
+                received.records
+            }
+            Err(error) => {
+                self.end = Some(SessionEnd::Failed { error, is_early });
+                0
             }
         }
     }
 
-    /// Decrypts the received records.
-    fn decrypt(&mut self) {
-        let is_early = self.connection.is_handshaking();
-        let state = match self.connection.process_new_packets() {
-            Ok(state) => state,
-            Err(error) => return self.end = Some(SessionEnd::Failed { error, is_early }),
-        };
-        let (before, len) = (self.plaintext.len(), state.plaintext_bytes_to_read());
-        self.plaintext.resize(before + len, 0);
-        if let Err(error) = self.connection.reader().read_exact(&mut self.plaintext[before..]) {
-            self.plaintext.truncate(before);
-            self.fail(Error::General(error.to_string()));
-        } else if state.peer_has_closed() {
-            self.end = Some(SessionEnd::Ended);
-        }
-    }
-
-    fn fail(&mut self, error: Error) {
-        self.end = Some(SessionEnd::Failed { error, is_early: self.connection.is_handshaking() });
-    }
-
     /// Takes the decrypted bytes.
     pub(super) fn take_plaintext(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.plaintext)
+        std::mem::take(self.session.plaintext_mut())
     }
 
     /// Returns the vector of [`take_plaintext`](Self::take_plaintext), so that its capacity is
     /// reused.
     pub(super) fn give_room(&mut self, mut room: Vec<u8>) {
         room.clear();
-        self.plaintext = room;
+        *self.session.plaintext_mut() = room;
     }
 
     /// Returns whether the session has ended. Bytes decrypted before must be taken first.
@@ -135,18 +117,18 @@ impl Session {
         if *is_early && matches!(error, Error::InvalidMessage(InvalidMessage::InvalidContentType)) {
             return Some(CloseReason::TlsNotThere { peer });
         }
-        let (cause, fix) = self.context.explain(error);
+        let (cause, fix) = self.session.cause_and_fix(error);
         Some(CloseReason::Tls { peer, cause, fix })
     }
 
     pub(super) fn has_something_left(&self) -> bool {
-        !self.plaintext.is_empty() || self.end.is_some()
+        !self.session.plaintext().is_empty() || self.end.is_some()
     }
 
     /// Returns the bytes that the session holds, without the buffers of rustls, which are empty
     /// between two frames.
     pub(super) fn memory(&self) -> usize {
-        size_of::<Self>() + self.plaintext.capacity()
+        size_of::<Self>() + self.session.plaintext().capacity()
     }
 }
 

@@ -1,9 +1,10 @@
 //! Explains why a TLS session failed: which side is at fault, by which certificate, and the fix for
 //! that side.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use rustls::{AlertDescription, CertificateError, Error};
+use rustls::{AlertDescription, CertificateError, Error, OtherError};
 
 use super::certificate::{Certificate, Validity, printable};
 
@@ -24,6 +25,34 @@ pub(super) enum ThisSide {
     /// The session was created elsewhere.
     #[default]
     Unknown,
+}
+
+/// What this side refuses although rustls accepts it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error("the peer sends TLS records without content, one after the other")]
+    NoContent,
+    #[error(
+        "the peer names no protocol in its TLS handshake (ALPN): it is not an engine and not this command"
+    )]
+    NoProtocol,
+}
+
+impl Refusal {
+    fn fix(self) -> &'static str {
+        match self {
+            Self::NoContent => "check which program the peer runs: no release of Farreach sends them",
+            Self::NoProtocol => {
+                "check which program uses this port with a certificate of the same CA, and connect to the right one"
+            }
+        }
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        Self::Other(OtherError(Arc::new(refusal)))
+    }
 }
 
 /// Roots that an error lists.
@@ -65,6 +94,11 @@ pub(super) fn explain(
     this_side: &ThisSide,
     refused: Option<&Certificate>,
 ) -> (String, String) {
+    if let Error::Other(OtherError(other)) = error
+        && let Some(refusal) = other.downcast_ref::<Refusal>()
+    {
+        return (refusal.to_string(), refusal.fix().to_owned());
+    }
     let (cause, fix) = match error {
         Error::InvalidCertificate(_) if this_side.is_secret() => return other_secret(),
         Error::InvalidCertificate(error) => return of_certificate(error, this_side, refused),

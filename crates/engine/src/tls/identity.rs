@@ -19,7 +19,8 @@ use super::session::{SessionContext, TlsSession};
 use super::verifier::{Noting, OnlyKey};
 
 /// The ALPN protocol names, so that a certificate's other uses are not confused with this one, and
-/// so that a side with a secret and a side with a certificate can tell each other why they part.
+/// so that a side with a secret and a side with a certificate can tell each other why they part. A
+/// session requires that the other side has named it ([`TlsSession::receive`]).
 const BY_CERTIFICATE: &[u8] = b"farreach";
 const BY_SECRET: &[u8] = b"farreach-secret";
 
@@ -32,6 +33,16 @@ pub(super) struct Identity {
 enum Means {
     Certificate(Box<ByCertificate>),
     Secret(BySecret),
+}
+
+impl Means {
+    /// Returns the protocol that both sides name.
+    fn protocol(&self) -> &'static [u8] {
+        match self {
+            Self::Certificate(_) => BY_CERTIFICATE,
+            Self::Secret(_) => BY_SECRET,
+        }
+    }
 }
 
 /// A certificate, and the roots that must have issued the other side's.
@@ -161,7 +172,7 @@ impl Identity {
         &self,
         name: ServerName<'static>,
     ) -> Result<TlsSession<ClientConnection>, Error> {
-        let context = SessionContext::new(Arc::clone(&self.this_side));
+        let context = SessionContext::new(Arc::clone(&self.this_side), self.means.protocol());
         let config = match &self.means {
             Means::Certificate(by) => Arc::new(by.client(&context)),
             Means::Secret(by) => Arc::clone(&by.client),
@@ -171,7 +182,7 @@ impl Identity {
 
     /// Begins a session of the accepting side.
     pub(super) fn accepting(&self) -> Result<TlsSession<ServerConnection>, Error> {
-        let context = SessionContext::new(Arc::clone(&self.this_side));
+        let context = SessionContext::new(Arc::clone(&self.this_side), self.means.protocol());
         let config = match &self.means {
             Means::Certificate(by) => Arc::new(by.server(&context)?),
             Means::Secret(by) => Arc::clone(&by.server),

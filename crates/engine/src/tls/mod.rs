@@ -3,6 +3,7 @@
 mod certificate;
 mod failure;
 mod identity;
+mod records;
 mod secret;
 mod session;
 mod verifier;
@@ -20,8 +21,7 @@ use self::certificate::{Certificate, Validity};
 use self::failure::ThisSide;
 use self::identity::Identity;
 pub use self::secret::Secret;
-pub(crate) use self::session::SessionContext;
-pub use self::session::TlsSession;
+pub use self::session::{Received, TlsSession};
 use crate::Error;
 use crate::warning::{Warning, WarningKind};
 

@@ -7,7 +7,6 @@
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
-use farreach::rustls::ServerConnection;
 use farreach::{Tls, TlsSession};
 use serde::Serialize;
 
@@ -37,9 +36,9 @@ pub(super) struct Connection {
 #[derive(Debug)]
 enum Record {
     /// The server uses TLS, and the client has sent nothing.
-    Undecided(Box<TlsSession<ServerConnection>>),
+    Undecided(Box<TlsSession>),
     Plain,
-    Tls(Box<TlsSession<ServerConnection>>),
+    Tls(Box<TlsSession>),
 }
 
 /// What the client sends next.
@@ -68,8 +67,8 @@ pub(super) enum Progress {
     Failed(Option<Failure>),
 }
 
-/// How much is read at once, so that a client that sends without a pause does not keep the server
-/// from others.
+/// How often the socket is read at once, so that a client that sends without a pause does not keep the
+/// server from others.
 const READS_MAX: usize = 16;
 
 /// How much a refused client may still send: an order, and what comes with it.
@@ -83,7 +82,7 @@ impl Connection {
         let record = match tls {
             Some(tls) => {
                 let session = tls.accepting().map_err(|error| Failure::of(&error.into()))?;
-                Record::Undecided(Box::new(session))
+                Record::Undecided(Box::new(session.into()))
             }
             None => Record::Plain,
         };
@@ -131,7 +130,16 @@ impl Connection {
     }
 
     fn read(&mut self, welcome: &[u8], security: &Security) -> Result<Progress, Failure> {
-        for _ in 0..READS_MAX {
+        let mut reads = 0;
+        loop {
+            // No event tells of plaintext that is here already.
+            if !self.has_plaintext() {
+                if reads == READS_MAX {
+                    // More may have arrived; the next event comes at once.
+                    return Ok(Progress::Pending);
+                }
+                reads += 1;
+            }
             if let Record::Undecided(_) = self.record
                 && !self.decide(security)?
             {
@@ -166,8 +174,10 @@ impl Connection {
                 return Ok(Progress::Order(order));
             }
         }
-        // More may have arrived; the next event comes at once.
-        Ok(Progress::Pending)
+    }
+
+    fn has_plaintext(&self) -> bool {
+        matches!(&self.record, Record::Tls(session) if !session.plaintext().is_empty())
     }
 
     /// Goes on to the next stage. Returns the order if it is complete.
@@ -217,32 +227,35 @@ impl Connection {
         Ok(true)
     }
 
-    /// Reads plaintext. With TLS, also does the handshake, and sends this side's head behind it.
+    /// Reads plaintext, and the socket at most once. With TLS, also does the handshake, and sends this
+    /// side's head behind it.
     fn read_some(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let session = match &mut self.record {
-            Record::Tls(session) => session,
-            Record::Plain | Record::Undecided(_) => return (&self.stream).read(into),
-        };
-        loop {
-            match session.reader().read(into) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                other => return other,
-            }
-            let was_handshaking = session.is_handshaking();
-            if session.read_tls(&mut &self.stream)? == 0 {
-                // Clients close the connection without a close of their session. What matters is
-                // whether something is missing, which the stage tells.
-                return if was_handshaking { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(0) };
-            }
-            let processed = session.process_new_packets();
-            if was_handshaking && !session.is_handshaking() {
-                session.writer().write_all(&session::head())?;
-                self.has_head = true;
-            }
-            // An alert that states what is wrong is sent, too.
-            let flushed = flush(session, &self.stream);
-            processed.map_err(io::Error::other)?;
-            flushed?;
+        let Record::Tls(session) = &mut self.record else { return (&self.stream).read(into) };
+        let taken = session.take(into);
+        if taken > 0 || session.receive(&[]).map_err(io::Error::other)?.has_ended {
+            return Ok(taken);
+        }
+        let was_handshaking = session.is_handshaking();
+        let mut bytes = [0; TlsSession::RECEIVE_MAX];
+        let len = (&self.stream).read(&mut bytes)?;
+        if len == 0 {
+            // Clients close the connection without a close of their session. What matters is
+            // whether something is missing, which the stage tells.
+            return if was_handshaking { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(0) };
+        }
+        let received = session.receive(&bytes[..len]);
+        if received.is_ok() && was_handshaking && !session.is_handshaking() {
+            session.writing().writer().write_all(&session::head())?;
+            self.has_head = true;
+        }
+        // An alert that states what is wrong is sent, too.
+        let flushed = flush(session, &self.stream);
+        let has_ended = received.map_err(io::Error::other)?.has_ended;
+        flushed?;
+        match session.take(into) {
+            // The socket may have more, and the next event comes at once if so.
+            0 if !has_ended => Err(io::ErrorKind::WouldBlock.into()),
+            taken => Ok(taken),
         }
     }
 
@@ -268,7 +281,7 @@ impl Connection {
     fn say(&mut self, bytes: &[u8]) -> io::Result<()> {
         match &mut self.record {
             Record::Tls(session) => {
-                session.writer().write_all(bytes)?;
+                session.writing().writer().write_all(bytes)?;
                 flush(session, &self.stream)
             }
             Record::Plain | Record::Undecided(_) => (&self.stream).write_all(bytes),
@@ -313,16 +326,16 @@ impl Connection {
     pub(super) fn into_served(mut self) -> Result<TcpStream, Failure> {
         self.notify(&Notice::Served)?;
         if let Record::Tls(session) = &mut self.record {
-            session.send_close_notify();
+            session.writing().send_close_notify();
             flush(session, &self.stream).map_err(|error| ended(&error))?;
         }
         Ok(self.stream)
     }
 }
 
-fn flush(session: &mut ServerConnection, mut stream: &TcpStream) -> io::Result<()> {
+fn flush(session: &mut TlsSession, mut stream: &TcpStream) -> io::Result<()> {
     while session.wants_write() {
-        session.write_tls(&mut stream)?;
+        session.writing().write_tls(&mut stream)?;
     }
     Ok(())
 }
@@ -336,6 +349,7 @@ pub(super) fn message(word: &impl Serialize) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::time::{Duration, Instant};
 
     use super::*;
     use crate::exit::Exit;
@@ -361,6 +375,45 @@ mod tests {
 
     fn order(len: usize) -> Vec<u8> {
         [&session::head()[..], &framed(&vec![b'x'; len])].concat()
+    }
+
+    /// Key updates are no part of an order. rustls begins to count them anew at each byte of content.
+    #[test]
+    fn records_without_content_end_the_connection() {
+        let tls = Tls::from_secret("5f1d7a9c03e2b846d1f0a37c9be45826".parse().unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, address) = listener.accept().unwrap();
+        let mut connection = Connection::new(stream, address, Some(&tls)).unwrap();
+        let mut session = tls.connecting("here").unwrap();
+        let hand = std::thread::spawn(move || {
+            while session.is_handshaking() {
+                session.complete_io(&mut client).unwrap();
+            }
+            let mut bytes = Vec::new();
+            for byte in &order(ORDER_BYTES_MAX)[..1000] {
+                session.writer().write_all(&[*byte]).unwrap();
+                (0..8).for_each(|_| session.refresh_traffic_keys().unwrap());
+                while session.wants_write() {
+                    session.write_tls(&mut bytes).unwrap();
+                }
+            }
+            // The server closes the connection before it has all of them.
+            let _ = client.write_all(&bytes);
+            client
+        });
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let progress = loop {
+            match connection.advance(b"welcome", &Security::SecretVariable) {
+                Progress::Pending if Instant::now() < deadline => std::thread::yield_now(),
+                other => break other,
+            }
+        };
+        let Progress::Failed(Some(failure)) = progress else { panic!("{progress:?}") };
+        let sentence = failure.sentence();
+        assert!(sentence.contains("TLS records without content") && failure.fix.is_some(), "{sentence}");
+        drop(connection);
+        hand.join().unwrap();
     }
 
     #[test]

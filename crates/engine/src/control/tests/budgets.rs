@@ -490,3 +490,26 @@ fn bytes_of_closed_connections_count() {
     side.poll();
     assert_eq!(side.closed(peers[0].1), None);
 }
+
+/// A frame in reads of a byte each costs a call to the kernel for each byte.
+#[test]
+fn reads_of_a_byte_are_billed() {
+    let (mut side, address) = Side::listening_with(ControlBudgets { frames_per_second: 100, ..budgets() });
+    let mut peer = raw_peer(address);
+    let from = side.until_accepted();
+    side.stopped = Some(Instant::now());
+    let mut frame = Vec::new();
+    encode(&Frame::Message { sequence: 1, bytes: vec![7; 150] }, &mut frame).unwrap();
+    let read = |side: &Side| side.control.connections[&from].rates.reads(side.stopped.unwrap());
+    peer.set_nodelay(true).unwrap();
+    for byte in &frame {
+        let before = read(&side);
+        peer.write_all(&[*byte]).unwrap();
+        side.until(|side| (read(side) < before || before == 0).then_some(()));
+    }
+    assert!(!side.control.paused.is_empty() && side.frames(from).is_empty());
+    side.stopped = None;
+    side.ahead = Duration::from_secs(1);
+    side.until(|side| (side.frames(from).len() == 1).then_some(()));
+    assert_eq!(side.any_closed(), None);
+}

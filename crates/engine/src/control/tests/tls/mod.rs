@@ -4,6 +4,7 @@ mod adopted;
 mod budgets;
 mod certificate_errors;
 mod ends;
+mod floods;
 mod frames;
 
 use farreach_testkit::{Authority, Certificate};
@@ -41,6 +42,19 @@ fn listening_with(tls: Tls, budgets: ControlBudgets) -> (Side, SocketAddr) {
     let (mut side, address) = Side::listening_with(budgets);
     side.control.accept_over_tls(tls);
     (side, address)
+}
+
+/// Connects a plain socket with a session, and introduces it to a side as a peer.
+fn introduced(called: &mut Side, address: SocketAddr, here: &Tls) -> (ConnectionId, TcpStream, TlsSession) {
+    let session = here.connecting("127.0.0.1").unwrap();
+    let hand = std::thread::spawn(move || {
+        let (mut peer, mut session) = (TcpStream::connect(address).unwrap(), session);
+        rustls::Stream::new(&mut *session, &mut peer).write_all(&introduction()).unwrap();
+        (peer, session.into())
+    });
+    let from = called.until_accepted();
+    let (peer, session) = hand.join().unwrap();
+    (from, peer, session)
 }
 
 /// Two connected sides over TLS: the one that connects and its connection, the one that accepts and
