@@ -102,6 +102,7 @@ fn folder(own: &Certificate, trusted: &Authority) -> TempDir {
     {
         fs::write(folder.path().join(name), text).expect("a file of our own");
     }
+    chmod(&folder.path().join("key.pem"), 0o600);
     folder
 }
 

@@ -1,6 +1,7 @@
 //! The command over TLS: both sides show a certificate, and who has none is told so.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -18,6 +19,8 @@ fn folder(own: &Certificate, trusted: &Authority) -> TempDir {
     {
         fs::write(folder.path().join(name), text).expect("a file of our own");
     }
+    let private = fs::Permissions::from_mode(0o600);
+    fs::set_permissions(folder.path().join("key.pem"), private).expect("a file of our own");
     folder
 }
 

@@ -3,6 +3,7 @@
 mod certificate;
 mod failure;
 mod identity;
+mod private_file;
 mod records;
 mod secret;
 mod session;
@@ -16,6 +17,7 @@ use std::time::SystemTime;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConnection, RootCertStore, ServerConnection};
+use zeroize::Zeroizing;
 
 use self::certificate::{Certificate, Validity};
 use self::failure::ThisSide;
@@ -83,22 +85,29 @@ pub struct TlsParts<T> {
 }
 
 impl Tls {
-    /// Reads the parts from files.
+    /// Reads the parts from files. That of the key must belong to this user or to root, and nobody else
+    /// may have access to it; a group may read a file of root.
     pub fn from_files(parts: TlsParts<impl AsRef<Path>>) -> Result<Self, Error> {
-        let read = |what: &str, path: &Path| {
+        let read = |what: &str, path: &Path, is_private: bool| -> Result<Part, Error> {
             let name = format!("the {what} in {}", path.display());
-            match std::fs::read(path) {
-                Ok(bytes) => Ok(Part { name, file: Some(path.display().to_string()), bytes }),
-                Err(error) => Err(refused(
-                    format!("read {name}"),
+            let operation = format!("read {name}");
+            let unreadable = |error: std::io::Error| {
+                refused(
+                    operation.clone(),
                     crate::error::words(&error),
                     "check that the file exists and that this user may read it",
-                )),
-            }
+                )
+            };
+            let bytes = if is_private {
+                private_file::read(path, KEY_FILE_MAX, &operation, &unreadable)?
+            } else {
+                Zeroizing::new(std::fs::read(path).map_err(unreadable)?)
+            };
+            Ok(Part { name, file: Some(path.display().to_string()), bytes })
         };
-        let certificate = read("certificate", parts.certificate.as_ref())?;
-        let key = read("key", parts.key.as_ref())?;
-        let roots = read("roots", parts.roots.as_ref())?;
+        let certificate = read("certificate", parts.certificate.as_ref(), false)?;
+        let key = read("key", parts.key.as_ref(), true)?;
+        let roots = read("roots", parts.roots.as_ref(), false)?;
         Self::from_named(&certificate, &key, &roots)
     }
 
@@ -107,7 +116,7 @@ impl Tls {
         let named = |what: &str, bytes: &[u8]| Part {
             name: format!("the {what}"),
             file: None,
-            bytes: bytes.to_vec(),
+            bytes: bytes.to_vec().into(),
         };
         let certificate = named("certificate", parts.certificate.as_ref());
         let (key, roots) = (named("key", parts.key.as_ref()), named("roots", parts.roots.as_ref()));
@@ -241,8 +250,12 @@ struct Part {
     /// `the roots in /etc/farreach/ca.pem`
     name: String,
     file: Option<String>,
-    bytes: Vec<u8>,
+    bytes: Zeroizing<Vec<u8>>,
 }
+
+/// The length of a file with a key. That of a key is some thousand bytes at most, and certificates may
+/// be in the same file.
+const KEY_FILE_MAX: usize = 64 << 10;
 
 /// Returns the roots, and their names.
 fn trusted(roots: &Part) -> Result<(RootCertStore, Vec<String>), Error> {

@@ -1,9 +1,9 @@
 //! A shared secret: the short way to TLS for hosts without a certificate authority.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use rustls::sign::SigningKey;
 use zeroize::Zeroizing;
 
 use super::identity::Identity;
+use super::private_file;
 use crate::Error;
 
 /// The length of a new secret.
@@ -114,8 +115,8 @@ impl Secret {
         Self::of(&*bytes).map_err(|cause| failed(cause, "make another one"))
     }
 
-    /// Reads a secret from a file. Only the owner may have access to it, or also a group if root
-    /// owns the file and the group cannot change it.
+    /// Reads a secret from a file. It must belong to this user or to root, and nobody else may have
+    /// access to it; a group may read a file of root.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), farreach::Error> {
@@ -139,19 +140,7 @@ impl Secret {
             };
             Error::tls(&operation, &crate::error::words(&error), &fix)
         };
-        let file = File::open(path).map_err(unreadable)?;
-        // The opened file is checked, not its name, which may lead to another file by now.
-        let status = file.metadata().map_err(unreadable)?;
-        if status.is_dir() {
-            return Err(unreadable(std::io::ErrorKind::IsADirectory.into()));
-        }
-        if is_open_to_others(status.mode(), status.uid()) {
-            let cause = format!("other users have access to it (mode {:04o})", status.mode() & 0o7777);
-            let fix = format!("give only its owner access:\nchmod 600 {}", path.display());
-            return Err(Error::tls(&operation, &cause, &fix));
-        }
-        let mut bytes = Zeroizing::new(Vec::with_capacity(FILE_MAX + 1));
-        file.take(FILE_MAX as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        let bytes = private_file::read(path, FILE_MAX, &operation, &unreadable)?;
         let text = std::str::from_utf8(&bytes).unwrap_or("-");
         Self::parse(text).map_err(|cause| {
             let fix =
@@ -217,13 +206,6 @@ impl KeyType for Ed25519Seed {
     }
 }
 
-/// Returns whether others than the owner have access. As for the keys of other servers, root may
-/// let a group read a file, for services that do not run as root.
-fn is_open_to_others(mode: u32, owner: u32) -> bool {
-    let allowed = if owner == 0 { 0o740 } else { 0o700 };
-    mode & 0o777 & !allowed != 0
-}
-
 /// Returns whether the bytes were obviously typed and not drawn: few different ones, the same ones
 /// again, or a series with a constant step.
 fn is_pattern(bytes: &[u8]) -> bool {
@@ -265,7 +247,7 @@ impl fmt::Debug for Secret {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     use super::*;
 
@@ -351,13 +333,6 @@ mod tests {
         fs::remove_file(&path).unwrap();
         let error = Secret::from_file(&path).unwrap_err();
         assert!(error.fix().contains(&format!("\nfarreach secret new {}", path.display())), "{error:?}");
-    }
-
-    #[test]
-    fn only_root_may_let_a_group_read() {
-        assert!(!is_open_to_others(0o100_600, 1000) && !is_open_to_others(0o100_400, 1000));
-        assert!(!is_open_to_others(0o100_640, 0) && is_open_to_others(0o100_640, 1000));
-        assert!(is_open_to_others(0o100_660, 0) && is_open_to_others(0o100_604, 0));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -352,6 +353,40 @@ fn an_engine_warns_of_its_certificate() {
     assert!(warnings[0].to_string().contains("expires on 20"), "{}", warnings[0]);
 }
 
+fn chmod(path: &std::path::Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// Who can read a key can pretend to be this side, and who can change it chooses the key.
+#[test]
+fn a_key_of_others_is_refused() {
+    let authority = Authority::new("the house");
+    let shown = authority.certify(&["127.0.0.1"]);
+    let folder = tempfile::tempdir().unwrap();
+    let [certificate, key, roots] = ["cert.pem", "key.pem", "roots.pem"].map(|name| folder.path().join(name));
+    std::fs::write(&certificate, &shown.certificate).unwrap();
+    std::fs::write(&key, &shown.key).unwrap();
+    std::fs::write(&roots, authority.root()).unwrap();
+    let read = || Tls::from_files(TlsParts { certificate: &certificate, key: &key, roots: &roots });
+    let fix = format!("\nchmod 600 {}", key.display());
+    for mode in [0o666, 0o644, 0o602, 0o620, 0o660] {
+        chmod(&key, mode);
+        let error = read().unwrap_err();
+        assert!(error.to_string().starts_with(&format!("read the key in {}", key.display())), "{error:?}");
+        says(&error, &format!("other users have access to it (mode {mode:04o})"), &fix);
+    }
+    chmod(&key, 0o600);
+    read().unwrap();
+    // A certificate and roots are no secrets.
+    chmod(&certificate, 0o644);
+    read().unwrap();
+    // Only root can give a file away.
+    if std::os::unix::fs::chown(&key, Some(12_345), None).is_ok() {
+        let fix = format!(" && chmod 600 {}", key.display());
+        says(&read().unwrap_err(), "belongs to another user (uid 12345)", &fix);
+    }
+}
+
 #[test]
 fn files_that_are_of_no_use_are_told_by_name() {
     let authority = Authority::new("the house");
@@ -368,6 +403,7 @@ fn files_that_are_of_no_use_are_told_by_name() {
     ];
     for (name, content) in files {
         std::fs::write(folder.join(name), content).unwrap();
+        chmod(&folder.join(name), 0o600);
     }
     let read = |cert: &str, key: &str, roots: &str| {
         Tls::from_files(TlsParts {
