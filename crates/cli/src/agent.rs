@@ -9,7 +9,7 @@
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use farreach::Engine;
@@ -22,6 +22,7 @@ use crate::cmd::{bench, blast, chip, doctor, fill, ping};
 use crate::exit::{Exit, Failure};
 use crate::native::Cards;
 use crate::session::{Channel, Line, Order, Security, SecurityArgs, host_name};
+use crate::units::parse;
 use crate::{bounds, handover, interrupt, measure, terminal};
 
 /// The arguments that `farreach serve` passes to an agent.
@@ -53,6 +54,21 @@ pub(crate) struct AgentArgs {
     /// The memory that the order needs, in bytes
     #[arg(long)]
     pub(crate) memory: Option<u64>,
+
+    /// The longest time of a test
+    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = parse::seconds_of)]
+    pub(crate) test_time: Duration,
+}
+
+/// Longer than any test.
+const YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// What an agent needs besides the time of its test: for its rails, the warm-up, and the results.
+const BESIDES_MAX: Duration = Duration::from_secs(30);
+
+/// Returns the time of an agent whose test may take so long.
+pub(crate) fn time_of(test_time: Duration) -> Duration {
+    test_time.saturating_add(test_time.min(BESIDES_MAX))
 }
 
 impl AgentArgs {
@@ -175,8 +191,9 @@ pub(crate) fn run(args: &AgentArgs) -> Result<Exit> {
     };
     let Ok(client) = stream.peer_addr() else { return Ok(WITHOUT_TEST) };
     let client = SocketAddr::new(client.ip().to_canonical(), client.port());
+    let begun = Instant::now();
     let (ended, exit) = match prepare(args, &order, stream) {
-        Ok(prepared) => (serve(args, prepared, client), Exit::Failed),
+        Ok(prepared) => (serve(args, prepared, client, begun), Exit::Failed),
         Err(error) => (Err(error), WITHOUT_TEST),
     };
     match &ended {
@@ -249,7 +266,7 @@ fn prepare(args: &AgentArgs, order: &[u8], stream: TcpStream) -> Result<Prepared
 }
 
 /// Serves the order. Returns the result for the log.
-fn serve(args: &AgentArgs, prepared: Prepared, client: SocketAddr) -> Result<String> {
+fn serve(args: &AgentArgs, prepared: Prepared, client: SocketAddr, begun: Instant) -> Result<String> {
     let Prepared { order, mut line, engine } = prepared;
     if let Task::Doctor(task) = &order.task
         && task.is_without_engine()
@@ -268,7 +285,9 @@ fn serve(args: &AgentArgs, prepared: Prepared, client: SocketAddr) -> Result<Str
     };
     line.send(&Ok::<_, Failure>(()))?;
     let peer = engine.accept_over(line.into_control())?.wait(RAIL_PATIENCE)?;
-    let channel = Channel::of_agent(peer);
+    // No clock counts to the end of the longest times.
+    let deadline = begun.checked_add(time_of(args.test_time)).unwrap_or(begun + YEARS);
+    let channel = Channel::of_agent(peer, deadline, args.test_time);
     let over = channel.peer.rails().join(", ");
     log(client, &format!("{} from {} over {over}", order.task.name(), order.host));
     match perform(args, &engine, &channel, &order) {

@@ -12,6 +12,10 @@ use crate::Error;
 /// are not affected. An engine announces the numbers of grants and counters that it accepts, so a
 /// peer of the same release that reaches one gets an error of its own instead.
 ///
+/// Budgets per address count the addresses of one host as one, as far as they tell the host: an address
+/// is one IPv4 address, one IPv6 network of 64 bits, or loopback with all its addresses. Hosts behind a
+/// translation of addresses, or in one such network, share their budgets.
+///
 /// A stranger that exceeds a budget of [accepted](crate::Engine::accept) connections is refused.
 /// A wait for the next peer that times out returns an error that names the budget.
 ///
@@ -86,7 +90,7 @@ impl Budgets {
         self
     }
 
-    /// Sets how many of these peers may have the same IP address. The default is 1,024.
+    /// Sets how many of these peers may have the same [address](Self). The default is 1,024.
     pub fn peers_per_address(mut self, count: u32) -> Self {
         self.control.peers_per_address = count;
         self
@@ -94,7 +98,7 @@ impl Budgets {
 
     /// Sets how many accepted connections may be in their handshake: from their beginning until
     /// the peer's engine has introduced itself. The default is 512. A connection beyond it ends the
-    /// oldest handshake from the same IP address, or else the oldest of all, so that idle
+    /// oldest handshake from the same [address](Self), or else the oldest of all, so that idle
     /// strangers cannot keep others out. A handshake that takes longer than
     /// [`peer_timeout`](crate::Settings::peer_timeout) is ended, too.
     pub fn handshakes(mut self, count: u32) -> Self {
@@ -102,7 +106,7 @@ impl Budgets {
         self
     }
 
-    /// Sets how many of these connections may have the same IP address. The default is 128. More
+    /// Sets how many of these connections may have the same [address](Self). The default is 128. More
     /// are possible for 100 ms, because many processes of one host may connect at the same moment.
     pub fn handshakes_per_address(mut self, count: u32) -> Self {
         self.control.handshakes_per_address = count;

@@ -101,6 +101,7 @@ mod inboxes;
 mod list;
 mod many;
 mod news;
+mod origin;
 mod pages;
 mod peer;
 mod pending;
@@ -143,6 +144,8 @@ pub use farreach_proto::stats::{LinkShares, LinkStats, TransferStats};
 pub use farreach_rail::RailError;
 pub use grant::{Grant, GrantToken, RemoteSlice, RevokeError};
 pub use list::TransferList;
+#[doc(hidden)]
+pub use origin::Origin;
 pub use pages::{Indices, PageMap, Pages};
 pub use peer::{CompareSwap, Peer, RemoteCounter};
 pub use pending::Pending;

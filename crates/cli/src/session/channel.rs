@@ -35,8 +35,16 @@ const ENDS_WITHIN: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone)]
 pub(crate) struct Channel {
     pub(crate) peer: Peer,
-    /// An agent stops when it is interrupted. A client reports its results first.
-    is_agent: bool,
+    /// An agent stops when it is interrupted, and when its time is over. A client reports its results
+    /// first.
+    agent: Option<TimeLimit>,
+}
+
+/// The time that an agent has.
+#[derive(Debug, Clone, Copy)]
+struct TimeLimit {
+    deadline: Instant,
+    test_time: Duration,
 }
 
 /// A message, or the reason why there is none.
@@ -48,11 +56,13 @@ enum Message<T> {
 
 impl Channel {
     pub(crate) fn of_client(peer: Peer) -> Self {
-        Self { peer, is_agent: false }
+        Self { peer, agent: None }
     }
 
-    pub(crate) fn of_agent(peer: Peer) -> Self {
-        Self { peer, is_agent: true }
+    /// Returns the end of an agent, which stops at the deadline. `test_time` is the time of a test as
+    /// the server tells it.
+    pub(crate) fn of_agent(peer: Peer, deadline: Instant, test_time: Duration) -> Self {
+        Self { peer, agent: Some(TimeLimit { deadline, test_time }) }
     }
 
     /// Sends a value.
@@ -158,9 +168,13 @@ impl Channel {
         }
     }
 
-    /// Returns an error if this is an agent that was interrupted.
+    /// Returns an error if this is an agent that was interrupted, or whose time is over.
     pub(crate) fn check_end(&self) -> Result<()> {
-        if interrupt::is_asked() && self.is_agent { Err(stopped().into()) } else { Ok(()) }
+        match self.agent {
+            Some(_) if interrupt::is_asked() => Err(stopped().into()),
+            Some(limit) if Instant::now() >= limit.deadline => Err(out_of_time(limit.test_time).into()),
+            _ => Ok(()),
+        }
     }
 
     fn recv_raw(&self, patience: Duration) -> Result<Option<Vec<u8>>> {
@@ -267,6 +281,15 @@ pub(crate) fn understand<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
 
 pub(crate) fn stopped() -> Failure {
     Failure::new(Exit::PeerLost, "the server was stopped").fix("start the server again, then the test")
+}
+
+fn out_of_time(test_time: Duration) -> Failure {
+    Failure::new(Exit::PeerLost, "the time of the test is over")
+        .cause(format!(
+            "a test may take {} s on this server, so that others get its place",
+            test_time.as_secs_f64()
+        ))
+        .fix("measure less, or start the server with a larger --test-time")
 }
 
 fn of_the_other_side(failure: Failure) -> Failure {

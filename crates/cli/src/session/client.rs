@@ -46,6 +46,8 @@ pub(crate) struct Rules {
     pub(crate) messages: u32,
     /// Connections, each with an agent of its own.
     pub(crate) queues: usize,
+    /// The time that the test measures; zero if that is not known before.
+    pub(crate) time: Duration,
     /// The maximum number of rails.
     pub(crate) rails_max: Option<usize>,
     /// The options for packets and processors.
@@ -60,6 +62,7 @@ impl Default for Rules {
             may_shorten: false,
             messages: bounds::MESSAGES.max() as u32,
             queues: 1,
+            time: Duration::ZERO,
             rails_max: None,
             tuning: Tuning::default(),
         }
@@ -130,6 +133,7 @@ impl Session {
             engine: engine_rules,
             test: measure::any_number(),
             connections: rules.queues as u32,
+            time_ms: rules.time.as_millis().try_into().unwrap_or(u64::MAX),
             task: named(command, parameters),
         };
         // The server starts the agents of a test together, so all orders are sent first.

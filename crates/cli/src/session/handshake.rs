@@ -13,7 +13,8 @@ use super::{SECRET_FILE, Security, Welcome};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::{self, GLANCE};
 
-/// The version of the protocol between client and agent. Every change of the protocol raises it.
+/// The version of the protocol between client and agent. Every change that the other side
+/// would not understand raises it.
 pub(crate) const PROTOCOL: u16 = 4;
 
 /// The first bytes of both sides. The version follows, in big-endian order. This never changes.

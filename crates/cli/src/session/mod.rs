@@ -99,10 +99,18 @@ pub(crate) struct Order<T> {
     pub(crate) test: u64,
     /// The number of connections of the test. Each has an order and an agent of its own.
     pub(crate) connections: u32,
+    /// The time that the test measures, if that is known before.
+    #[serde(default)]
+    pub(crate) time_ms: u64,
     pub(crate) task: T,
 }
 
 impl<T> Order<T> {
+    /// Returns the time that the test measures at least.
+    pub(crate) fn time(&self) -> Duration {
+        Duration::from_millis(self.time_ms)
+    }
+
     /// Returns an error unless every number outside of the task is within its bound.
     pub(crate) fn check_frame(&self) -> Result<(), Failure> {
         bounds::NAME_BYTES.check(self.version.len())?;

@@ -18,6 +18,7 @@ mod doctor_host;
 mod doctor_packs;
 mod failures;
 mod help_texts;
+mod places;
 mod shm;
 mod tls;
 

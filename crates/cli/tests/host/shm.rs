@@ -19,7 +19,7 @@ use crate::support::run::{Ended, FARREACH, end_of};
 use crate::support::server::Server;
 
 /// What both sides are told. Without libraries it may as well be nothing.
-const RAIL: [&str; 2] = ["-d", "shm"];
+pub(super) const RAIL: [&str; 2] = ["-d", "shm"];
 
 /// Every command, short enough for a busy machine.
 const COMMANDS: [(&str, &[&str]); 4] = [
@@ -29,11 +29,11 @@ const COMMANDS: [(&str, &[&str]); 4] = [
     ("bench", &["-D", "0.02", "-r", "1", "--warm-up", "0.01"]),
 ];
 
-fn server(words: &[&str]) -> Server {
+pub(super) fn server(words: &[&str]) -> Server {
     Server::start_within(&format!("export LD_LIBRARY_PATH={}", without_libraries().display()), words)
 }
 
-fn client(server: &Server, command: &str, words: &[&str]) -> Command {
+pub(super) fn client(server: &Server, command: &str, words: &[&str]) -> Command {
     let mut client = server.client(command, words);
     client.env("LD_LIBRARY_PATH", without_libraries());
     client
@@ -129,8 +129,8 @@ fn rails_that_are_none_are_told() {
 fn a_killed_client_is_noticed() {
     let before = shared_files();
     let mut server = server(&RAIL);
-    for command in ["blast", "bench"] {
-        let mut victim = client(&server, command, &[&["-D", "60"], &RAIL[..]].concat());
+    for (command, seconds) in [("blast", "60"), ("bench", "2")] {
+        let mut victim = client(&server, command, &[&["-D", seconds], &RAIL[..]].concat());
         let victim = Client::start(&mut victim);
         server.wait_for_log(&format!("{command} from"));
         thread::sleep(Duration::from_millis(300));
@@ -163,10 +163,10 @@ fn a_stopped_client_is_given_up() {
 fn an_agent_that_ends_or_stops_is_told_to_the_client() {
     let before = shared_files();
     let mut server = server(&RAIL);
-    for (count, (signal, command, words)) in
-        [("KILL", "blast", "-D"), ("KILL", "bench", "-D"), ("STOP", "blast", "-D")].into_iter().enumerate()
+    for (count, (signal, command, seconds)) in
+        [("KILL", "blast", "60"), ("KILL", "bench", "2"), ("STOP", "blast", "60")].into_iter().enumerate()
     {
-        let victim = Client::start(&mut client(&server, command, &[&[words, "60"], &RAIL[..]].concat()));
+        let victim = Client::start(&mut client(&server, command, &[&["-D", seconds], &RAIL[..]].concat()));
         server.wait_for_logs(" from ", count + 1);
         thread::sleep(Duration::from_millis(300));
         server.signal_agents(signal);

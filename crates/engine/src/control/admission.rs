@@ -1,11 +1,11 @@
-//! Admission of peers: how many accepted connections may have one, in all and per IP address.
+//! Admission of peers: how many accepted connections may have one, in all and per address.
 //!
 //! Each operation takes constant time.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 
 use super::exceeded::Exceeded;
+use crate::Origin;
 use crate::budgets::ControlBudgets;
 
 /// The peers that were admitted and whose connections have not ended.
@@ -14,8 +14,8 @@ pub(super) struct Admission {
     max: u32,
     per_address_max: u32,
     count: u32,
-    /// Peers choose their addresses, so the hash needs its secret keys.
-    by_address: HashMap<IpAddr, u32>,
+    /// By origin. Peers choose their addresses, so the hash needs its secret keys.
+    by_address: HashMap<Origin, u32>,
 }
 
 impl Admission {
@@ -29,7 +29,7 @@ impl Admission {
     }
 
     /// Admits a peer, unless there are too many.
-    pub(super) fn admit(&mut self, address: IpAddr) -> Result<(), Exceeded> {
+    pub(super) fn admit(&mut self, address: Origin) -> Result<(), Exceeded> {
         let same = self.by_address.get(&address).copied().unwrap_or(0);
         // The budget of the address comes first: it is the one that this newcomer can change.
         if same >= self.per_address_max {
@@ -44,7 +44,7 @@ impl Admission {
     }
 
     /// Removes a peer that was admitted.
-    pub(super) fn release(&mut self, address: IpAddr) {
+    pub(super) fn release(&mut self, address: Origin) {
         let Some(same) = self.by_address.get_mut(&address) else { return };
         self.count -= 1;
         *same -= 1;
@@ -69,7 +69,7 @@ mod tests {
     fn there_are_limits_for_an_address_and_for_all_and_an_end_makes_room() {
         let budgets = ControlBudgets { peers: 3, peers_per_address: 2, ..ControlBudgets::default() };
         let mut admission = Admission::new(&budgets);
-        let [one, two, three]: [IpAddr; 3] = [1, 2, 3].map(|last| [10, 0, 0, last].into());
+        let [one, two, three]: [Origin; 3] = [1, 2, 3].map(|last| Origin::V4([10, 0, 0, last]));
         assert_eq!(admission.admit(one), Ok(()));
         assert_eq!(admission.admit(one), Ok(()));
         assert_eq!(admission.admit(one), Err(Exceeded::PeersPerAddress(2)));

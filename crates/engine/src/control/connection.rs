@@ -2,7 +2,7 @@
 //!
 //! No call here blocks. Invariant: frames are decoded only after the peer's preamble was checked.
 
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use farreach_proto::wire::{self, Decoder, Frame, PREAMBLE_LEN, WireError};
@@ -15,6 +15,7 @@ use super::poller::{Interest, Poller};
 use super::rates::Rates;
 use super::reason::CloseReason;
 use super::record_layer::RecordLayer;
+use crate::Origin;
 
 /// An empty buffer with a larger capacity is shrunk to this: most peers send little after the
 /// beginning.
@@ -154,9 +155,9 @@ impl Connection {
         self.phase = Phase::Open;
     }
 
-    /// Returns the IP address of the peer, as the budgets count it.
-    pub(super) fn address(&self) -> IpAddr {
-        self.peer.ip().to_canonical()
+    /// Returns the address of the peer, as the budgets count it.
+    pub(super) fn address(&self) -> Origin {
+        self.peer.ip().into()
     }
 
     /// Returns whether the connection is an accepted one that has become a peer.

@@ -14,12 +14,12 @@ pub(super) const MORE_FILES: &str =
 pub(crate) enum Exceeded {
     #[error("{0} peers are connected, as many as `Budgets::peers` allows")]
     Peers(u32),
-    #[error("{0} peers with this IP address are connected, as many as `Budgets::peers_per_address` allows")]
+    #[error("{0} peers with this address are connected, as many as `Budgets::peers_per_address` allows")]
     PeersPerAddress(u32),
     #[error("its handshake was the oldest of more than {0}, as many as `Budgets::handshakes` allows")]
     Handshakes(u32),
     #[error(
-        "its handshake was the oldest of more than {0} with its IP address, as many as \
+        "its handshake was the oldest of more than {0} with its address, as many as \
          `Budgets::handshakes_per_address` allows"
     )]
     HandshakesPerAddress(u32),

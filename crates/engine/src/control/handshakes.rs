@@ -1,7 +1,7 @@
 //! Handshakes in progress: their deadlines, and how many accepted connections may have one.
 //!
 //! The handshake of an accepted connection lasts until the first frame of the peer has arrived. Any
-//! stranger can begin one and leave it at that, so there is a limit, in all and per IP address. A
+//! stranger can begin one and leave it at that, so there is a limit, in all and per address. A
 //! newcomer beyond it takes the place of the oldest: an honest peer is done within some round trips.
 //! Many processes of one host may connect at the same moment, so the limit per address spares
 //! handshakes that have just begun.
@@ -9,13 +9,13 @@
 //! Each operation takes logarithmic time at most.
 
 use std::collections::{BTreeSet, HashMap};
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use farreach_proto::machine::IdMap;
 
 use super::ConnectionId;
 use super::exceeded::Exceeded;
+use crate::Origin;
 use crate::budgets::ControlBudgets;
 
 /// The age from which a handshake counts for the limit of its address, and can be ended to free its
@@ -32,7 +32,7 @@ pub(super) struct Handshakes {
     /// Accepted connections. Ids increase, so the first one is the oldest.
     accepted: BTreeSet<ConnectionId>,
     /// The same by address. Peers choose their addresses, so the hash needs its secret keys.
-    by_address: HashMap<IpAddr, BTreeSet<ConnectionId>>,
+    by_address: HashMap<Origin, BTreeSet<ConnectionId>>,
 }
 
 #[derive(Debug)]
@@ -41,7 +41,7 @@ struct Handshake {
     deadline: Instant,
     timeout: Duration,
     /// The address of the peer, if the connection was accepted.
-    address: Option<IpAddr>,
+    address: Option<Origin>,
 }
 
 impl Handshakes {
@@ -65,7 +65,7 @@ impl Handshakes {
     pub(super) fn begin_accepted(
         &mut self,
         id: ConnectionId,
-        address: IpAddr,
+        address: Origin,
         timeout: Duration,
         now: Instant,
     ) {
@@ -76,7 +76,7 @@ impl Handshakes {
 
     /// Returns a connection that has to end for a newcomer with this address, if there is one.
     /// Never returns the newest of an address that has others.
-    pub(super) fn excess(&self, address: IpAddr, now: Instant) -> Option<(ConnectionId, Exceeded)> {
+    pub(super) fn excess(&self, address: Origin, now: Instant) -> Option<(ConnectionId, Exceeded)> {
         let same = self.by_address.get(&address)?;
         let oldest_of_same = same.first().copied().filter(|_| same.len() > 1);
         if same.len() > self.per_address_max as usize
@@ -101,7 +101,7 @@ impl Handshakes {
         self.all.get(&id).is_some_and(|it| now.saturating_duration_since(it.begun) >= GRACE)
     }
 
-    fn add(&mut self, id: ConnectionId, address: Option<IpAddr>, timeout: Duration, now: Instant) {
+    fn add(&mut self, id: ConnectionId, address: Option<Origin>, timeout: Duration, now: Instant) {
         let deadline = crate::time::later(now, timeout);
         self.deadlines.insert((deadline, id));
         self.all.insert(id, Handshake { begun: now, deadline, timeout, address });
@@ -160,8 +160,8 @@ mod tests {
         ConnectionId(Token(number))
     }
 
-    fn address(last: u8) -> IpAddr {
-        [10, 0, 0, last].into()
+    fn address(last: u8) -> Origin {
+        Origin::V4([10, 0, 0, last])
     }
 
     impl Handshakes {

@@ -77,7 +77,7 @@ fn one_peer_beyond_the_limit_gets_an_error_that_names_the_budget_and_so_does_the
         (Budgets::new().peers(2), "2 peers are connected, as many as `Budgets::peers` allows"),
         (
             Budgets::new().peers_per_address(2),
-            "2 peers with this IP address are connected, as many as `Budgets::peers_per_address` allows",
+            "2 peers with this address are connected, as many as `Budgets::peers_per_address` allows",
         ),
     ];
     for (budgets, cause) in limits {

@@ -434,8 +434,10 @@ fn rules(args: &BenchArgs, rails_max: Option<usize>, queues: usize) -> Rules {
     let longest = args.sizes.bytes().iter().copied().max().unwrap_or(0) as usize;
     let sends = args.op.contains(&Operation::Send);
     let depth = args.depths.numbers().iter().copied().max().unwrap_or(1) as usize;
+    let row = args.seconds.saturating_mul(args.repetitions).saturating_add(args.warm_up);
     Rules {
         depth: depth.max(16),
+        time: row.saturating_mul(wanted(args).len() as u32),
         message_bytes_max: if sends { longest.max(4096) } else { 4096 },
         // Longer ones are reported as not measured.
         may_shorten: true,

@@ -289,7 +289,8 @@ fn direction(args: &BlastArgs) -> Direction {
 /// messages in flight, within the usual number.
 fn rules(args: &BlastArgs) -> Rules {
     let depth = args.depth.max(16);
-    let rules = Rules { depth, tuning: args.tuning, ..Rules::default() };
+    let time = if args.count.is_none() { args.seconds } else { Duration::ZERO };
+    let rules = Rules { depth, time, tuning: args.tuning, ..Rules::default() };
     match args.op {
         Operation::Send => {
             Rules { messages: slots(args.depth), message_bytes_max: (args.size as usize).max(4096), ..rules }

@@ -157,5 +157,7 @@ fn check(args: &PingArgs) -> Result<(), Failure> {
 fn rules(args: &PingArgs) -> session::Rules {
     let longest = args.sizes.bytes().iter().copied().max().unwrap_or(0) as usize;
     let message_bytes_max = if args.op == Operation::Send { longest.max(4096) } else { 4096 };
-    session::Rules { message_bytes_max, tuning: args.tuning, ..session::Rules::default() }
+    let sizes = args.sizes.bytes().len() as u32;
+    let time = args.seconds.unwrap_or_default().saturating_mul(sizes);
+    session::Rules { message_bytes_max, time, tuning: args.tuning, ..session::Rules::default() }
 }

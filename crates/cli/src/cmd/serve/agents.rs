@@ -1,8 +1,8 @@
 //! Starts, limits and ends the agents of a server.
 //!
 //! An agent limits itself when it starts ([`crate::agent`]). The server ends an agent that uses more
-//! memory or threads than it may, and one that goes on although its client is gone: it may be
-//! stopped, or hang in a library. The server keeps the client's connection open to notice its end,
+//! memory or threads than it may, and one that goes on although its client is gone or its time is over:
+//! it may be stopped, or hang in a library. The server keeps the client's connection open to notice its end,
 //! and does not read from it.
 
 use std::collections::HashMap;
@@ -16,10 +16,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use farreach::Origin;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::origin::Origin;
-use crate::agent::WITHOUT_TEST;
+use crate::agent::{self, WITHOUT_TEST};
 use crate::cmd::THIS_PROGRAM;
 use crate::exit::Exit;
 use crate::handover::{self, FromAgent};
@@ -60,6 +60,8 @@ pub(super) struct Agents {
     gid_index: Option<u32>,
     shm_dir: Option<PathBuf>,
     security: Security,
+    /// The longest time of a test.
+    test_time: Duration,
     running: HashMap<u64, Agent>,
     /// The number of agents, and their memory, by origin. Invariant: the sums over `running`.
     used: HashMap<Origin, Used>,
@@ -110,12 +112,14 @@ impl Agents {
         gid_index: Option<u32>,
         shm_dir: Option<PathBuf>,
         security: Security,
+        test_time: Duration,
     ) -> Self {
         Self {
             rails,
             gid_index,
             shm_dir,
             security,
+            test_time,
             running: HashMap::new(),
             used: HashMap::new(),
             abandoned: Vec::new(),
@@ -163,6 +167,7 @@ impl Agents {
         command.arg("agent").arg("--rails").arg(self.rails.join(","));
         command.arg("--server").arg(std::process::id().to_string());
         command.arg("--memory").arg(memory.to_string());
+        command.arg("--test-time").arg(self.test_time.as_secs_f64().to_string());
         if let Some(index) = self.gid_index {
             command.arg("--gid-index").arg(index.to_string());
         }
@@ -271,8 +276,9 @@ impl Agents {
         ended
     }
 
-    /// Ends agents that use more than they may, or that go on without a client.
+    /// Ends agents that use more than they may, or that go on without a client or beyond their time.
     pub(super) fn watch(&mut self, now: Instant) {
+        let time = agent::time_of(self.test_time).saturating_add(ENDS_WITHIN);
         let is_due = now.saturating_duration_since(self.watched_at) >= WATCH_EVERY;
         if is_due {
             self.watched_at = now;
@@ -282,7 +288,7 @@ impl Agents {
                 agent.is_starting &= now.saturating_duration_since(agent.started) < STARTS_WITHIN;
                 agent.limit(MEMORY_SLACK);
             }
-            agent.end_in_time(now);
+            agent.end_in_time(now, time);
         }
     }
 
@@ -322,20 +328,23 @@ impl Agent {
         }
     }
 
-    /// Ends the agent if its client is gone, by a signal first and by force then.
-    fn end_in_time(&mut self, now: Instant) {
+    /// Ends the agent if its client is gone or if this time is over, by a signal first and by force then.
+    fn end_in_time(&mut self, now: Instant, time: Duration) {
         let is_over = |since: Option<Instant>, time: Duration| {
             since.is_some_and(|since| now.saturating_duration_since(since) >= time)
         };
         if self.is_killed {
             return;
         }
-        if self.told_to_end.is_none() && is_over(self.client_gone, ENDS_WITHIN) {
+        let (is_left, is_late) = (is_over(self.client_gone, ENDS_WITHIN), is_over(Some(self.started), time));
+        if self.told_to_end.is_none() && (is_left || is_late) {
             self.told_to_end = Some(now);
             self.signal(Signal::TERM);
-        } else if is_over(self.told_to_end, KILLED_AFTER) {
+        } else if is_over(self.told_to_end, KILLED_AFTER) && is_left {
             let seconds = (ENDS_WITHIN + KILLED_AFTER).as_secs();
             self.kill(&format!("its client was gone for {seconds} s, and it did not end"));
+        } else if is_over(self.told_to_end, KILLED_AFTER) {
+            self.kill("the time of its test was over (--test-time), and it did not end");
         }
     }
 
@@ -494,17 +503,23 @@ mod tests {
             thread::yield_now();
         }
         let (gone, moment) = (Instant::now(), Duration::from_millis(1));
-        agent.end_in_time(gone + 10 * ENDS_WITHIN);
-        assert_eq!(agent.told_to_end, None, "its client is there");
+        let time = 10 * ENDS_WITHIN;
+        agent.end_in_time(agent.started + time - moment, time);
+        assert_eq!(agent.told_to_end, None, "its client is there, and it has time");
         agent.client_gone = Some(gone);
-        agent.end_in_time(gone + ENDS_WITHIN - moment);
+        agent.end_in_time(gone + ENDS_WITHIN - moment, time);
         assert_eq!(agent.told_to_end, None);
         let told = gone + ENDS_WITHIN;
-        agent.end_in_time(told);
+        agent.end_in_time(told, time);
         assert_eq!((agent.told_to_end, agent.is_killed), (Some(told), false));
-        agent.end_in_time(told + KILLED_AFTER - moment);
+        // The same at the end of its time.
+        (agent.client_gone, agent.told_to_end) = (None, None);
+        let told = agent.started + time;
+        agent.end_in_time(told, time);
+        assert_eq!((agent.told_to_end, agent.is_killed), (Some(told), false));
+        agent.end_in_time(told + KILLED_AFTER - moment, time);
         assert!(!agent.is_killed && matches!(agent.child.try_wait(), Ok(None)), "it is stopped");
-        agent.end_in_time(told + KILLED_AFTER);
+        agent.end_in_time(told + KILLED_AFTER, time);
         assert!(agent.is_killed);
         assert_eq!(agent.child.wait().unwrap().signal(), Some(9));
     }

@@ -27,6 +27,10 @@ pub(super) struct BudgetArgs {
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = parse::seconds_of)]
     queue_time: Duration,
 
+    /// Longest test. One that asks for more is refused; one that takes longer is ended
+    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = parse::seconds_of)]
+    test_time: Duration,
+
     /// Connections that have sent no order yet; if there are more, the oldest are closed
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = at_least_one())]
     handshakes_max: usize,
@@ -50,6 +54,7 @@ pub(super) struct Budget {
     pub(super) clients_max: usize,
     pub(super) queue_max: usize,
     pub(super) queue_time: Duration,
+    pub(super) test_time: Duration,
     pub(super) handshakes_max: usize,
     pub(super) handshake_time: Duration,
     pub(super) memory_max: u64,
@@ -108,6 +113,7 @@ impl Budget {
             clients_max: if is_for_one { 1 } else { clients_max },
             queue_max: if is_for_one { 0 } else { args.queue_max },
             queue_time: args.queue_time,
+            test_time: args.test_time,
             handshakes_max,
             handshake_time: args.handshake_time,
             memory_max,
@@ -187,6 +193,7 @@ mod tests {
             clients_max: 256,
             queue_max: 1024,
             queue_time: Duration::from_secs(300),
+            test_time: Duration::from_secs(300),
             handshakes_max: 512,
             handshake_time: Duration::from_secs(10),
             memory_max: None,

@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use super::origin::Origin;
+use farreach::Origin;
 
 /// Connections by number. Numbers increase, so the lowest is the oldest.
 #[derive(Debug)]

@@ -9,7 +9,6 @@ mod budget;
 mod connection;
 mod handshakes;
 mod journal;
-mod origin;
 mod queue;
 mod refusal;
 mod scout;
@@ -95,7 +94,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     terminal::print(&startup_lines(address, &rails))?;
     let names = rails.into_iter().map(|rail| rail.name).collect();
     let RailArgs { gid_index, shm_dir, .. } = args.rails.clone();
-    let agents = Agents::new(names, gid_index, shm_dir, security.choice().clone());
+    let agents = Agents::new(names, gid_index, shm_dir, security.choice().clone(), budget.test_time);
     Server::new(listener, security, budget, args.once, agents)?.run()
 }
 

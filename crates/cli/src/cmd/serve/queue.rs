@@ -8,7 +8,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::origin::Origin;
+use farreach::Origin;
 
 /// Waiting connections, in groups.
 #[derive(Debug)]

@@ -96,6 +96,13 @@ pub(super) fn too_many_connections(size: usize, budget: &Budget) -> Failure {
         .fix("use fewer queues, or start the server with a larger --clients-max")
 }
 
+/// The order asks for a longer test than there are.
+pub(super) fn too_long(asked: Duration, longest: Duration) -> Failure {
+    Failure::new(Exit::Unavailable, format!("a test of {} s cannot be served", asked.as_secs_f64()))
+        .cause(format!("a test may take {} s here, so that others get its place then", longest.as_secs_f64()))
+        .fix("measure for a shorter time, or start the server with a larger --test-time")
+}
+
 /// No process could be started.
 pub(super) fn no_agent(error: &std::io::Error) -> Failure {
     Failure::new(Exit::Failed, "it cannot start an agent")

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use farreach::Tls;
+use farreach::{Origin, Tls};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl};
@@ -23,7 +23,6 @@ use super::budget::Budget;
 use super::connection::{Connection, Progress, message};
 use super::handshakes::{Handshakes, Reached};
 use super::journal::Journal;
-use super::origin::Origin;
 use super::queue::{Group, Key, Queue};
 use super::refusal::{self, Load};
 use crate::agent::Task;
@@ -428,6 +427,9 @@ impl Server {
         }
         let origin = Origin::from(client.ip());
         let memory = order.check(self.agents.rails(), self.budget.memory_of_origin())?;
+        if order.time() > self.budget.test_time {
+            return Err(refusal::too_long(order.time(), self.budget.test_time));
+        }
         let size = order.connections as usize;
         let key = Key { origin, test: order.test, size };
         let total = memory.saturating_mul(size as u64);

@@ -59,6 +59,7 @@ pub(super) fn order(rails: rails::Wish, task: words::Task) -> Order<Named<words:
         engine: RULES,
         test: measure::any_number(),
         connections: 1,
+        time_ms: 0,
         task: session::named("Doctor", task),
     }
 }

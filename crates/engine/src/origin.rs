@@ -1,10 +1,15 @@
-//! Where a connection comes from. Budgets are shared by origin.
+//! Where a connection comes from. Budgets are shared by origin, those of an engine and those of
+//! `farreach serve`.
+//!
+//! An address says too little of a host: any process of this host may use any address of loopback, and
+//! any host with an IPv6 network the 2^64 addresses of it. Users know an origin as an *address*.
 
 use std::net::IpAddr;
 
 /// The origin of connections that share a budget.
+#[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Origin {
+pub enum Origin {
     /// This host, over loopback. All its addresses count as one, because a process may use any of
     /// them.
     Loopback,
@@ -33,7 +38,7 @@ mod tests {
 
     #[test]
     fn addresses_of_one_host_are_one_origin() {
-        let of = |text: &str| Origin::from(text.parse::<IpAddr>().expect(text));
+        let of = |text: &str| Origin::from(text.parse::<IpAddr>().unwrap());
         for loopback in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"] {
             assert_eq!(of(loopback), Origin::Loopback, "{loopback}");
         }
