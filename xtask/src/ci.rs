@@ -100,7 +100,7 @@ const PHASES: &[&[Step]] = &[
     &[Step {
         ci: Some(
             "hostile --short --no-load keys marks immediates frames revoked rail-stranger grant-keys \
-             links numbers bad-grants unread garbage",
+             links numbers bad-grants unread garbage tls-records",
         ),
         full: "hostile",
         left_out: "attacks against an engine and a server, with honest clients beside them; `ci` judges \

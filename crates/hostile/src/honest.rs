@@ -12,6 +12,7 @@ use farreach::{Buffer, Engine, ErrorKind, PageMap, Peer, RemoteCounter, RemoteSl
 
 use crate::layout::{ATOMIC_AT, PAGE, PAGES_PER_WRITE, THREADS, tag_of};
 use crate::load::{End, as_fast_as_possible, at_fixed_times};
+use crate::protocol::SECRET;
 use crate::roles::{Capacity, Done, Newcomer, Served, Session, end_with_driver, say, yield_to_others};
 use crate::service::Service;
 use crate::victim::PEER_TIMEOUT;
@@ -45,6 +46,10 @@ pub(crate) struct HonestArgs {
     #[arg(long)]
     name: String,
 
+    /// Use TLS.
+    #[arg(long)]
+    tls: bool,
+
     /// Write until this process is ended, and yield to other processes.
     #[arg(long)]
     writes: bool,
@@ -56,7 +61,7 @@ pub(crate) fn run(args: &HonestArgs) -> Result<()> {
         // Before the engine starts, which takes more processor time than its writes.
         yield_to_others();
     }
-    let client = Arc::new(Client::open(args.address, &args.rail, &args.name)?);
+    let client = Arc::new(Client::open(args.address, &args.rail, &args.name, args.tls)?);
     client.connected()?;
     say(&Done {})?;
     if args.writes {
@@ -112,8 +117,11 @@ struct Connection {
 }
 
 impl Client {
-    fn open(address: SocketAddr, rail: &str, name: &str) -> Result<Self> {
-        let settings = Settings::new().name(name).rails([rail]).peer_timeout(PEER_TIMEOUT);
+    fn open(address: SocketAddr, rail: &str, name: &str, is_tls: bool) -> Result<Self> {
+        let mut settings = Settings::new().name(name).rails([rail]).peer_timeout(PEER_TIMEOUT);
+        if is_tls {
+            settings = settings.secret(SECRET.parse().map_err(crate::told)?);
+        }
         Ok(Self {
             engine: Engine::with(settings).map_err(crate::told)?,
             address,
@@ -318,6 +326,10 @@ pub(crate) struct NewcomerArgs {
     /// The rail.
     #[arg(long)]
     rail: String,
+
+    /// Use TLS.
+    #[arg(long)]
+    tls: bool,
 }
 
 /// Connects as a client that was not there before, and writes some pages.
@@ -325,7 +337,7 @@ pub(crate) fn newcomer(args: &NewcomerArgs) -> Result<()> {
     end_with_driver();
     // The start of an engine takes processor time, which is not the victim's fault.
     yield_to_others();
-    let client = Client::open(args.address, &args.rail, "newcomer")?;
+    let client = Client::open(args.address, &args.rail, "newcomer", args.tls)?;
     let start = Instant::now();
     let mut buffer = None;
     let served = (0..THREADS).try_for_each(|thread| client.write(thread, &mut buffer));

@@ -14,6 +14,9 @@ use farreach_proto::wire::{
     Decoder, Frame, GrantOffer, Hello, PREAMBLE_LEN, check_preamble, encode, preamble,
 };
 
+/// The secret of victims that use TLS, of their clients, and of attackers: one of them has it, too.
+pub(crate) const SECRET: &str = "5f1d7a9c03e2b846d1f0a37c9be4582610cc47e39a5d8b71f2640e9d3ab8c75e";
+
 /// How long a victim may take to accept a connection, or to take bytes.
 const PATIENCE: Duration = Duration::from_secs(10);
 

@@ -15,6 +15,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use crate::executor::{Executor, Spawner};
 use crate::insider::{ATTACK_BYTE, OPENER};
 use crate::layout::{ATOMIC_AT, DATA_LEN, GRANT_LEN, tag_of};
+use crate::protocol::SECRET;
 use crate::roles::{Attackers, Changed, Listening, Revoked, Status, Watched, say};
 
 /// The time after which a silent peer is lost. It is short, because each line of the table waits
@@ -38,6 +39,10 @@ pub(crate) struct VictimArgs {
     /// Switch off what settings can switch off.
     #[arg(long)]
     weak: bool,
+
+    /// Take peers over TLS only.
+    #[arg(long)]
+    tls: bool,
 }
 
 /// Switches off the defences of an engine that settings can switch off.
@@ -65,6 +70,9 @@ pub(crate) fn run(args: &VictimArgs) -> Result<()> {
     let mut settings = Settings::new().name("victim").rails([&args.rail]).peer_timeout(PEER_TIMEOUT);
     if args.weak {
         settings = weakened(settings);
+    }
+    if args.tls {
+        settings = settings.secret(SECRET.parse().map_err(crate::told)?);
     }
     let engine = Engine::with(settings).map_err(crate::told)?;
     let address = engine.listen("127.0.0.1:0").map_err(crate::told)?;

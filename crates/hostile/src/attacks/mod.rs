@@ -8,6 +8,7 @@ mod openings;
 mod rail_port;
 mod serve;
 mod shm;
+mod tls;
 
 pub(crate) use serve::HEAD_LEN;
 
@@ -68,6 +69,10 @@ pub(crate) struct AttackArgs {
     #[arg(long)]
     publication: Option<String>,
 
+    /// Use TLS: the attacks that need it say so by their names.
+    #[arg(long)]
+    tls: bool,
+
     /// An order of an honest client, as JSON.
     #[arg(long)]
     order: Option<String>,
@@ -111,6 +116,8 @@ const ATTACKS: &[(&str, Lasting, Attack)] = &[
     ("serve-slow", Once, serve::slow),
     ("serve-orders", Again, serve::orders),
     ("serve-doctor", Once, serve::doctor),
+    ("tls-records", Once, tls::records_to_an_engine),
+    ("serve-records", Once, tls::records_to_a_server),
 ];
 
 pub(crate) fn run(args: &AttackArgs) -> Result<()> {

@@ -64,6 +64,7 @@ const CROWD_LIMIT: Duration = Duration::from_secs(120);
 #[derive(Debug)]
 pub(super) struct EngineStage {
     rail: String,
+    is_tls: bool,
     victim: Process,
     address: String,
     /// The token of what the victim has published.
@@ -79,15 +80,17 @@ pub(super) struct EngineStage {
 }
 
 impl EngineStage {
-    pub(super) fn open(args: &DriveArgs, descriptors: Option<u64>) -> Result<Self> {
+    pub(super) fn open(args: &DriveArgs, descriptors: Option<u64>, is_tls: bool) -> Result<Self> {
         let limit = descriptors.map(|limit| limit.to_string());
         let mut words = vec!["--rail", args.rail.as_str()];
         words.extend(limit.iter().flat_map(|limit| ["--descriptors", limit.as_str()]));
         words.extend(args.weak.then_some("--weak"));
+        words.extend(is_tls.then_some("--tls"));
         let mut victim = Process::role("victim", &words)?;
         let Listening { address, publication } = victim.hear(PATIENCE)?;
         let mut stage = Self {
             rail: args.rail.clone(),
+            is_tls,
             victim,
             address,
             publication,
@@ -111,8 +114,10 @@ impl EngineStage {
     }
 
     /// Returns the arguments of every process that connects to the victim.
-    fn words(&self) -> [&str; 4] {
-        ["--address", &self.address, "--rail", &self.rail]
+    fn words(&self) -> Vec<&str> {
+        let mut words = vec!["--address", &self.address, "--rail", &self.rail];
+        words.extend(self.is_tls.then_some("--tls"));
+        words
     }
 
     /// Measures the capacity: all clients as fast as they can.
@@ -328,10 +333,10 @@ impl EngineStage {
 
     /// Starts a client after a while: in the middle of an attack.
     fn newcomer_after(&self, time: Duration) -> JoinHandle<Newcomer> {
-        let words = self.words().map(str::to_owned);
+        let words: Vec<String> = self.words().into_iter().map(str::to_owned).collect();
         std::thread::spawn(move || {
             std::thread::sleep(time);
-            let newcomer = Process::role("newcomer", &words.each_ref().map(String::as_str));
+            let newcomer = Process::role("newcomer", &words.iter().map(String::as_str).collect::<Vec<_>>());
             let told = newcomer.and_then(|mut newcomer| newcomer.hear(PATIENCE));
             told.unwrap_or_else(|error| Newcomer::Unanswered { reason: format!("{error:#}") })
         })

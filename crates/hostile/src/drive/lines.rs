@@ -30,8 +30,18 @@ pub(super) enum Victim {
     Engine,
     /// An engine with few descriptors: their number with the full and with the short sizes.
     EngineWithFewDescriptors,
+    /// An engine that takes peers over TLS only.
+    EngineOverTls,
     /// `farreach serve`.
     Serve,
+    /// `farreach serve` with a secret.
+    ServeOverTls,
+}
+
+impl Victim {
+    pub(super) fn is_serve(self) -> bool {
+        matches!(self, Self::Serve | Self::ServeOverTls)
+    }
 }
 
 /// How it is attacked.
@@ -157,6 +167,10 @@ pub(super) const LINES: &[Line] = &[
             size(280, 1500),
         )
     },
+    Line {
+        victim: Victim::EngineOverTls,
+        ..engine("tls-records", "TLS records without content", Kind::Attack, size(400, 6000), size(10, 1000))
+    },
     serve("serve-idle", "idle connections", Kind::Attack, size(2000, 12_000), size(300, 2000)),
     serve("serve-slow", "orders of a byte at a time", Kind::Attack, size(300, 36_000), size(280, 2000)),
     serve("serve-orders", "hostile orders", Kind::Attack, size(12, 20_000), size(4, 3000)),
@@ -173,6 +187,16 @@ pub(super) const LINES: &[Line] = &[
     },
     serve("serve-kill", "clients that are killed in the middle", Kind::Kill, size(100, 3000), size(3, 500)),
     serve("serve-crowd", "honest clients at once", Kind::Crowd, size(256, 0), size(8, 0)),
+    Line {
+        victim: Victim::ServeOverTls,
+        ..serve(
+            "serve-records",
+            "TLS records without content",
+            Kind::Attack,
+            size(400, 15_000),
+            size(10, 2000),
+        )
+    },
 ];
 
 /// Connections of one attacker that flips bits. libfabric was seen to crash in the attacker, whose

@@ -95,9 +95,9 @@ impl DriveArgs {
         let is_possible = |line: &&Line| {
             let reason = match line {
                 _ if line.needs_tcp && !is_tcp(&self.rail) => "it attacks the port of libfabric's tcp",
-                _ if line.victim == Victim::Serve && self.no_load => "it measures honest clients",
+                _ if line.victim.is_serve() && self.no_load => "it measures honest clients",
                 _ if line.name == "rail-garbage" && self.no_load => "a rail without a peer has no port",
-                _ if line.victim == Victim::Serve && self.farreach.is_none() => {
+                _ if line.victim.is_serve() && self.farreach.is_none() => {
                     "the command was not given (--farreach)"
                 }
                 _ if line.needs_outside && self.outside.is_none() => {
@@ -178,7 +178,9 @@ enum Stage {
     Engine(Box<EngineStage>),
     /// With few descriptors.
     Poor(Box<EngineStage>),
+    EngineOverTls(Box<EngineStage>),
     Serve(Box<ServeStage>),
+    ServeOverTls(Box<ServeStage>),
 }
 
 impl Stage {
@@ -188,7 +190,9 @@ impl Stage {
             (&*self, line.victim),
             (Self::Engine(_), Victim::Engine)
                 | (Self::Poor(_), Victim::EngineWithFewDescriptors)
+                | (Self::EngineOverTls(_), Victim::EngineOverTls)
                 | (Self::Serve(_), Victim::Serve)
+                | (Self::ServeOverTls(_), Victim::ServeOverTls)
         );
         if is_right {
             return Ok(());
@@ -196,12 +200,14 @@ impl Stage {
         // Before the next one starts, and not after.
         *self = Self::None;
         *self = match line.victim {
-            Victim::Engine => Self::Engine(Box::new(EngineStage::open(args, None)?)),
+            Victim::Engine => Self::Engine(Box::new(EngineStage::open(args, None, false)?)),
             Victim::EngineWithFewDescriptors => {
                 let limit = FEW_DESCRIPTORS[usize::from(args.short)];
-                Self::Poor(Box::new(EngineStage::open(args, Some(limit))?))
+                Self::Poor(Box::new(EngineStage::open(args, Some(limit), false)?))
             }
-            Victim::Serve => Self::Serve(Box::new(ServeStage::open(args)?)),
+            Victim::EngineOverTls => Self::EngineOverTls(Box::new(EngineStage::open(args, None, true)?)),
+            Victim::Serve => Self::Serve(Box::new(ServeStage::open(args, false)?)),
+            Victim::ServeOverTls => Self::ServeOverTls(Box::new(ServeStage::open(args, true)?)),
         };
         Ok(())
     }
@@ -213,8 +219,10 @@ impl Stage {
         }
         match self {
             Self::None => unreachable!("`of` has started a victim"),
-            Self::Engine(stage) | Self::Poor(stage) => stage.run(line, size, args.seed),
-            Self::Serve(stage) => stage.run(line, size, args.seed),
+            Self::Engine(stage) | Self::Poor(stage) | Self::EngineOverTls(stage) => {
+                stage.run(line, size, args.seed)
+            }
+            Self::Serve(stage) | Self::ServeOverTls(stage) => stage.run(line, size, args.seed),
         }
     }
 }

@@ -18,6 +18,7 @@ use super::stage::{Phase, Undisturbed, phase_min};
 use crate::host;
 use crate::judge::{Measured, SHARE_MIN, Usage};
 use crate::load::{End, as_fast_as_possible, at_fixed_times};
+use crate::protocol::SECRET;
 use crate::roles::Attacked;
 use crate::service::Service;
 
@@ -61,6 +62,7 @@ const ORDER_AT: usize = crate::attacks::HEAD_LEN + 4;
 pub(super) struct ServeStage {
     farreach: PathBuf,
     rail: String,
+    is_tls: bool,
     server: Process,
     address: SocketAddr,
     /// Clients per second: a quarter of the capacity.
@@ -78,12 +80,11 @@ pub(super) struct ServeStage {
 }
 
 impl ServeStage {
-    pub(super) fn open(args: &DriveArgs) -> Result<Self> {
+    pub(super) fn open(args: &DriveArgs, is_tls: bool) -> Result<Self> {
         let farreach = args.farreach.clone().context("the command was not given (--farreach)")?;
-        let mut command = Command::new(&farreach);
-        command.args(["serve", "-p", "0", "-d", &args.rail, "-l"]);
+        let mut command = command(&farreach, &["serve", "-p", "0", "-d", &args.rail, "-l"], is_tls);
         // Clients from elsewhere are served, too, unless their order is one that needs TLS.
-        match args.outside {
+        match args.outside.filter(|_| !is_tls) {
             Some(_) => command.args(["0.0.0.0", "--insecure"]),
             None => command.arg("127.0.0.1"),
         };
@@ -95,9 +96,10 @@ impl ServeStage {
         let port = port_of(&first).with_context(|| format!("the server does not say its port: {first:?}"))?;
         let mut stage = Self {
             address: (Ipv4Addr::LOCALHOST, port).into(),
-            outside: args.outside.map(|outside| (outside, port).into()),
+            outside: args.outside.filter(|_| !is_tls).map(|outside| (outside, port).into()),
             farreach,
             rail: args.rail.clone(),
+            is_tls,
             server,
             rate: 0.0,
             undisturbed: Undisturbed::new(P99_FLOOR),
@@ -107,15 +109,23 @@ impl ServeStage {
             order: String::new(),
             diagnosis: String::new(),
         };
-        stage.order = stage.record_order(&["ping", "-d", &args.rail, "-n", "20"])?;
-        stage.diagnosis = stage.record_order(&["doctor"])?;
+        // Over TLS an order cannot be recorded, and the attackers there need none.
+        if !is_tls {
+            stage.order = stage.record_order(&["ping", "-d", &args.rail, "-n", "20"])?;
+            stage.diagnosis = stage.record_order(&["doctor"])?;
+        }
         stage.calibrate(args.calibration_time() * 2);
         ensure!(stage.rate > 0.0, "no client is served");
         Ok(stage)
     }
 
     fn client(&self) -> Client {
-        Client { farreach: self.farreach.clone(), address: self.address.to_string(), rail: self.rail.clone() }
+        Client {
+            farreach: self.farreach.clone(),
+            address: self.address.to_string(),
+            rail: self.rail.clone(),
+            is_tls: self.is_tls,
+        }
     }
 
     /// Records what a command orders.
@@ -131,7 +141,7 @@ impl ServeStage {
                 }
             }
         });
-        let client = Process::start("farreach", command(&self.farreach, words).arg(address))?;
+        let client = Process::start("farreach", command(&self.farreach, words, self.is_tls).arg(address))?;
         let deadline = Instant::now() + CLIENT_LIMIT;
         loop {
             // A client looks first what the server offers, over a connection without an order.
@@ -358,6 +368,7 @@ struct Client {
     farreach: PathBuf,
     address: String,
     rail: String,
+    is_tls: bool,
 }
 
 impl Client {
@@ -366,7 +377,8 @@ impl Client {
     }
 
     fn run_within(&self, limit: Duration) -> Result<(), String> {
-        let mut command = command(&self.farreach, &["ping", &self.address, "-d", &self.rail, "-n", "20"]);
+        let words = ["ping", &self.address, "-d", &self.rail, "-n", "20"];
+        let mut command = command(&self.farreach, &words, self.is_tls);
         let mut process =
             Process::start("farreach ping", &mut command).map_err(|error| format!("{error:#}"))?;
         match process.end(limit) {
@@ -378,7 +390,7 @@ impl Client {
 
     fn start_blast(&self) -> Result<Process> {
         let words = ["blast", &self.address, "-d", &self.rail, "-D", "60"];
-        Process::start("farreach blast", &mut command(&self.farreach, &words))
+        Process::start("farreach blast", &mut command(&self.farreach, &words, self.is_tls))
     }
 }
 
@@ -392,9 +404,12 @@ fn port_of(line: &str) -> Option<u16> {
     }
 }
 
-fn command(program: &Path, words: &[&str]) -> Command {
+fn command(program: &Path, words: &[&str], is_tls: bool) -> Command {
     let mut command = Command::new(program);
     command.args(words).stdin(Stdio::null());
+    if is_tls {
+        command.env("FARREACH_SECRET", SECRET);
+    }
     command
 }
 
