@@ -34,6 +34,7 @@ const LIBRARIES: &[&str] = &[
     "farreach-shm",
     "farreach-doctor",
     "farreach-dylib",
+    "farreach-text",
 ];
 
 /// The folder of the lists.

@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::finding::text_of;
 use crate::pack::{self, Pack};
 use crate::pair::PairPack;
 
@@ -24,7 +25,7 @@ pub enum Dump {
 #[non_exhaustive]
 pub enum DumpError {
     /// The input is not JSON, or not JSON of this schema.
-    #[error("not a pack: {0}")]
+    #[error("not a pack: {}", text_of(&.0.to_string()))]
     Malformed(#[from] serde_json::Error),
     /// Another version of Farreach wrote the dump, with another schema version.
     #[error("the pack has schema version {found}, and this farreach reads version {known}", known = pack::SCHEMA_VERSION)]
@@ -45,8 +46,8 @@ impl Dump {
             let Some(version) = value.pointer(pack) else { continue };
             if *version != pack::SCHEMA_VERSION {
                 let farreach = value.pointer(&pack.replace("schema_version", "farreach"));
-                let farreach = farreach.and_then(Value::as_str).map(str::to_owned);
-                return Err(DumpError::Version { found: version.to_string(), farreach });
+                let farreach = farreach.and_then(Value::as_str).filter(is_version).map(str::to_owned);
+                return Err(DumpError::Version { found: text_of(&version.to_string()), farreach });
             }
         }
         Ok(match value.get("readings") {
@@ -59,6 +60,11 @@ impl Dump {
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string_pretty(self)
     }
+}
+
+/// Returns whether a text is that of a version: `1.2.0-rc.1`.
+fn is_version(text: &&str) -> bool {
+    text.len() <= 32 && text.chars().all(|letter| letter.is_ascii_alphanumeric() || ".-+".contains(letter))
 }
 
 fn typed<T: DeserializeOwned>(value: Value) -> Result<Box<T>, serde_json::Error> {

@@ -2,6 +2,8 @@
 //!
 //! The result covers only the chains that were read.
 
+use farreach_text::CommandLine;
+
 use crate::probes::Chain;
 
 /// The destination UDP port of RoCE v2 packets.
@@ -87,19 +89,35 @@ pub(crate) fn why(chain: &Chain, port: &str) -> String {
     }
 }
 
-/// Returns the command that lets packets to a port through.
-pub(crate) fn admit(chain: &Chain, port: &str) -> String {
+/// Returns the command that lets packets to a port through; `None` if a name of the chain could be read
+/// as more than a name: nft parses its arguments as one text, in which `;` begins another command.
+pub(crate) fn admit(chain: &Chain, port: &'static str) -> Option<CommandLine> {
     let (protocol, number) = port.split_once(' ').unwrap_or((port, ""));
     let words: Vec<&str> = chain.name.split(' ').collect();
-    match words[..] {
+    let is_name = |word: &&str| {
+        word.starts_with(|letter: char| letter.is_ascii_alphabetic())
+            && word.chars().all(|letter| letter.is_ascii_alphanumeric() || "_-./".contains(letter))
+    };
+    if !words.iter().all(is_name) {
+        return None;
+    }
+    Some(match words[..] {
         // An uppercase name marks a chain made by iptables, and iptables has to change it.
         [family @ ("ip" | "ip6"), table, name] if name.chars().all(|letter| letter.is_ascii_uppercase()) => {
             let program = if family == "ip6" { "ip6tables" } else { "iptables" };
-            let table = if table == "filter" { String::new() } else { format!("-t {table} ") };
-            format!("{program} {table}-I {name} -p {protocol} --dport {number} -j ACCEPT")
+            let command = CommandLine::new(program);
+            let command = if table == "filter" { command } else { command.shell("-t").name(table) };
+            let command = command.shell("-I").name(name);
+            command.shell("-p").shell(protocol).shell("--dport").shell(number).shell("-j ACCEPT")
         }
-        _ => format!("nft insert rule {} {protocol} dport {number} accept", chain.name),
-    }
+        _ => words
+            .iter()
+            .fold(CommandLine::new("nft insert rule"), |command, word| command.name(word))
+            .shell(protocol)
+            .shell("dport")
+            .shell(number)
+            .shell("accept"),
+    })
 }
 
 #[cfg(test)]

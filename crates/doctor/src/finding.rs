@@ -1,5 +1,7 @@
 //! The findings of a check.
 
+pub use farreach_text::CommandLine;
+use farreach_text::{Untrusted, one_line};
 use serde::{Deserialize, Serialize};
 
 use crate::pack::Missing;
@@ -42,17 +44,22 @@ impl Fix {
         Self { place: None, what: what.into(), commands: Vec::new() }
     }
 
-    /// Creates a fix from the text of an error: the first line describes it, and each further line
-    /// is a command.
-    pub fn from_text(text: &str) -> Self {
-        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-        let what = lines.next().unwrap_or_default().trim_end_matches(':').to_owned();
-        Self { place: None, what, commands: lines.map(str::to_owned).collect() }
+    /// Creates a fix from the text of an error in a pack, as a quotation: whoever wrote the pack may have
+    /// written anything there, so nothing of it is a command to copy.
+    pub fn quoted(text: &str) -> Self {
+        let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        Self::new(format!("the error says {}", Untrusted::new(lines.join(" ")).quoted()))
     }
 
-    /// Adds a command, or a line of a configuration file.
-    pub fn run(mut self, command: impl Into<String>) -> Self {
-        self.commands.push(command.into());
+    /// Adds a command, or a line of a configuration file: a text of this program, with quoted arguments.
+    pub fn run(mut self, command: impl Into<CommandLine>) -> Self {
+        self.commands.push(command.into().to_string());
+        self
+    }
+
+    fn printable(mut self) -> Self {
+        self.place = self.place.map(|place| text_of(&place));
+        self.what = text_of(&self.what);
         self
     }
 
@@ -134,11 +141,29 @@ impl Finding {
         self
     }
 
+    /// Returns the finding with each of its texts in one line, without anything that a terminal would
+    /// obey or hide.
+    pub(crate) fn printable(mut self) -> Self {
+        self.subject = self.subject.map(|subject| text_of(&subject));
+        self.found = text_of(&self.found);
+        self.read.iter_mut().for_each(|source| *source = text_of(source));
+        self.fixes = self.fixes.into_iter().map(Fix::printable).collect();
+        self
+    }
+
     /// Adds a fix.
     pub fn fix(mut self, fix: impl Into<Fix>) -> Self {
         self.fixes.push(fix.into());
         self
     }
+}
+
+/// The longest text of a finding, in characters.
+const TEXT_MAX: usize = 4000;
+
+/// Returns a text that may have parts of a pack as one line that can be printed.
+pub(crate) fn text_of(text: &str) -> String {
+    one_line(text, TEXT_MAX)
 }
 
 /// The result of a check.
@@ -152,6 +177,14 @@ pub enum Answer {
 }
 
 impl Answer {
+    /// Returns the answer with texts that can be printed.
+    pub(crate) fn printable(self) -> Self {
+        match self {
+            Self::Findings(all) => Self::Findings(all.into_iter().map(Finding::printable).collect()),
+            Self::DoesNotApply(reason) => Self::DoesNotApply(text_of(&reason)),
+        }
+    }
+
     /// Makes one finding for each item, or `DoesNotApply(why_none)` if there are no items.
     pub(crate) fn of_each<T>(
         these: impl IntoIterator<Item = T>,

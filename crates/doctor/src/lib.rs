@@ -50,6 +50,7 @@ mod dump;
 pub mod figures;
 mod filter;
 pub mod finding;
+mod kernel_names;
 pub mod pack;
 pub mod pair;
 pub mod probes;
@@ -61,6 +62,6 @@ mod survey;
 
 pub use dump::{Dump, DumpError};
 pub use filter::CONTROL_PORT;
-pub use finding::{Answer, Finding, Fix, Verdict};
+pub use finding::{Answer, CommandLine, Finding, Fix, Verdict};
 pub use pack::Pack;
 pub use report::{CheckReport, HostReport, NotHere};

@@ -13,6 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use crate::kernel_names;
 use crate::probes::Probes;
 
 /// The schema version of a pack.
@@ -35,9 +36,10 @@ pub struct Pack {
     /// The patterns of all files that were looked for. A file that matches one and is not in `files` did not exist.
     looked_for: Vec<String>,
     /// The files, by path.
+    #[serde(deserialize_with = "kernel_names::files")]
     files: BTreeMap<String, Entry>,
     /// The values that are in no file.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "kernel_names::probes")]
     probes: Probes,
 }
 

@@ -291,7 +291,7 @@ pub enum Trial {
         error: String,
         /// The cause, if it is known.
         cause: Option<String>,
-        /// The fix, if one is known. Lines after the first are commands.
+        /// The fix, if one is known.
         fix: Option<String>,
     },
 }

@@ -136,6 +136,7 @@ pub use engine::Engine;
 pub use error::{Error, ErrorKind, GrantError, TransferError};
 pub use events::{PeerEvent, PeerId};
 pub use farreach_memory::{Buffer, Exposed, HugePages, Memory, MemoryOptions, Shared, Slice, leaked_bytes};
+pub use farreach_proto::Untrusted;
 pub use farreach_proto::access::Access;
 pub use farreach_proto::lost::LostReason;
 pub use farreach_proto::priority::Priority;

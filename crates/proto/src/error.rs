@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use farreach_text::Untrusted;
+
 use crate::lost::LostReason;
 use crate::rail::RailError;
 
@@ -42,10 +44,10 @@ pub enum OpenError {
         reason: LostReason,
     },
     /// The peer has refused it.
-    #[error("the peer has refused it: {reason}")]
+    #[error("the peer has refused it: {}", reason.shown())]
     Refused {
         /// The reason, as the peer tells it.
-        reason: String,
+        reason: Untrusted,
     },
 }
 

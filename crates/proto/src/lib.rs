@@ -45,3 +45,5 @@ pub mod segments;
 pub mod sequence;
 pub mod stats;
 pub mod wire;
+
+pub use farreach_text::Untrusted;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use farreach_text::Untrusted;
+
 use crate::rail::RailError;
 
 /// The reason for which a peer is lost. A lost peer stays lost: a peer that connects again is
@@ -37,10 +39,10 @@ pub enum LostReason {
         fix: String,
     },
     /// The two sides have no rail of the same kind.
-    #[error("no rail in common: the peer has {:?}, this side has {:?}", for_people(theirs), for_people(ours))]
+    #[error("no rail in common: the peer has {:?}, this side has {:?}", for_people(theirs.iter().map(Untrusted::as_sent)), for_people(ours.iter().map(String::as_str)))]
     NoCommonRail {
         /// The kinds of the peer's rails.
-        theirs: Vec<String>,
+        theirs: Vec<Untrusted>,
         /// The kinds of this side's rails.
         ours: Vec<String>,
     },
@@ -58,10 +60,10 @@ pub enum LostReason {
         setting: &'static str,
     },
     /// The peer does not accept this side.
-    #[error("the peer refused the connection: {reason}")]
+    #[error("the peer refused the connection: {}", reason.shown())]
     Refused {
         /// The peer's reason.
-        reason: String,
+        reason: Untrusted,
     },
     /// The peer may still write to memory of this side over a rail that cannot be stopped, so
     /// nothing can be guaranteed about that memory.
@@ -86,7 +88,10 @@ impl LostReason {
                 "check that the peer's process runs and that the network path to it is up".to_owned()
             }
             Self::Disconnected { fix, .. } => fix.clone(),
-            Self::NoCommonRail { theirs, ours } if [theirs, ours].iter().all(|kinds| has_shm(kinds)) => {
+            Self::NoCommonRail { theirs, ours }
+                if theirs.iter().any(|kind| is_shm(kind.as_sent()))
+                    && ours.iter().any(|kind| is_shm(kind)) =>
+            {
                 "shm connects processes of one user on one host, in one network namespace or with one \
                  `Settings::shm_dir`: start both sides so, or give both another rail of the same kind"
                     .to_owned()
@@ -112,13 +117,13 @@ impl LostReason {
 /// The beginning of the kind of the rail within a host. A digest follows.
 const SHM: &str = "shm/";
 
-fn has_shm(kinds: &[String]) -> bool {
-    kinds.iter().any(|kind| kind.starts_with(SHM))
+fn is_shm(kind: &str) -> bool {
+    kind.starts_with(SHM)
 }
 
 /// Returns the kinds without digests, which mean nothing to people.
-fn for_people(kinds: &[String]) -> Vec<&str> {
-    kinds.iter().map(|kind| if kind.starts_with(SHM) { "shm" } else { kind }).collect()
+fn for_people<'a>(kinds: impl Iterator<Item = &'a str>) -> Vec<Untrusted> {
+    kinds.map(|kind| Untrusted::new(if is_shm(kind) { "shm" } else { kind })).collect()
 }
 
 #[cfg(test)]
@@ -127,8 +132,10 @@ mod tests {
 
     #[test]
     fn digests_of_kinds_are_not_printed() {
-        let kinds = |kinds: &[&str]| kinds.iter().map(|&kind| kind.to_owned()).collect::<Vec<_>>();
-        let lost = |theirs, ours| LostReason::NoCommonRail { theirs: kinds(theirs), ours: kinds(ours) };
+        let lost = |theirs: &[&str], ours: &[&str]| LostReason::NoCommonRail {
+            theirs: theirs.iter().map(|&kind| kind.into()).collect(),
+            ours: ours.iter().map(|&kind| kind.to_owned()).collect(),
+        };
         let both = lost(&["shm/0123", "fabric/tcp/xnet"], &["shm/4567"]);
         assert_eq!(
             both.to_string(),

@@ -151,6 +151,7 @@ const MAY_NOT_KNOW: &[MayNotKnow] = &[
     MayNotKnow { krate: "shm", except: None, others: BOTH_AND_ENGINE },
     MayNotKnow { krate: "sim", except: None, others: BOTH },
     MayNotKnow { krate: "dylib", except: None, others: BOTH },
+    MayNotKnow { krate: "text", except: None, others: BOTH_AND_ENGINE },
     MayNotKnow { krate: "doctor", except: None, others: &["farreach"] },
     MayNotKnow { krate: "verbs-sys", except: None, others: FABRIC },
     MayNotKnow { krate: "verbs", except: None, others: FABRIC },
@@ -177,7 +178,7 @@ const BOTH_AND_ENGINE: &[&str] = &[
 const PROTO_MODULES: &[&str] =
     &["cmp", "collections", "error", "fmt", "hash", "iter", "mem", "num", "ops", "slice", "time"];
 const PROTO_DEPENDENCIES: &[&str] =
-    &["bitflags", "chacha20", "postcard", "proptest", "serde", "smallvec", "thiserror"];
+    &["bitflags", "chacha20", "farreach-text", "postcard", "proptest", "serde", "smallvec", "thiserror"];
 
 pub(super) fn proto_pure(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::finding::{Answer, Finding, Fix};
+use crate::finding::{Answer, CommandLine, Finding, Fix};
 use crate::pack::{Entry, Missing, Pack};
 use crate::survey::driver;
 
@@ -226,28 +226,30 @@ fn without_device(pack: &Pack, what: &str, driver: &str, card: &Card<'_>) -> Fin
     let at = format!("pci/{}", card.address);
     finding.fix(
         Fix::new("if RoCE is switched off, switch it on while nothing uses the card")
-            .run(format!("devlink dev param set {at} name enable_roce value true cmode driverinit"))
-            .run(format!("devlink dev reload {at}")),
+            .run(
+                CommandLine::new("devlink dev param set")
+                    .name(&at)
+                    .shell("name enable_roce value true cmode driverinit"),
+            )
+            .run(CommandLine::new("devlink dev reload").name(&at)),
     )
 }
 
 fn kernel_log(module: &str, card: &Card<'_>) -> Fix {
     Fix::new("read the driver's messages in the kernel log")
-        .run(format!("dmesg | grep -e {module} -e {}", card.address))
+        .run(CommandLine::new("dmesg | grep -e").arg(module).shell("-e").arg(card.address))
 }
 
 /// Adds the fixes that load a module.
 pub(super) fn loads(finding: Finding, module: &str) -> Finding {
     finding
-        .fix(Fix::new(format!("load the module {module}")).run(format!("modprobe {module}")))
-        .fix(
-            Fix::new("load it")
-                .at("at boot")
-                .run(format!("echo {module} > /etc/modules-load.d/{module}.conf")),
-        )
+        .fix(Fix::new(format!("load the module {module}")).run(CommandLine::new("modprobe").name(module)))
+        .fix(Fix::new("load it").at("at boot").run(
+            CommandLine::new("echo").name(module).write_to(&format!("/etc/modules-load.d/{module}.conf")),
+        ))
         .fix(
             Fix::new("load it on the host of the container")
                 .at("container")
-                .run(format!("modprobe {module}")),
+                .run(CommandLine::new("modprobe").name(module)),
         )
 }

@@ -2,7 +2,7 @@
 //! on them (`hca_object`).
 
 use super::cards::no_device;
-use crate::finding::{Answer, Finding, Fix};
+use crate::finding::{Answer, CommandLine, Finding, Fix};
 use crate::pack::{Missing, Pack};
 
 const OWN: &str = "/proc/self/cgroup";
@@ -99,8 +99,9 @@ fn resource(device: &str, name: &str, used: Option<u64>, max: u64, file: &str) -
     let raise = |finding: Finding| {
         finding
             .fix(
-                Fix::new("remove the limit of the control group")
-                    .run(format!("echo \"{device} {name}=max\" > {file}")),
+                Fix::new("remove the limit of the control group").run(
+                    CommandLine::new("printf '%s\\n'").arg(format!("{device} {name}=max")).write_to(file),
+                ),
             )
             .fix(
                 Fix::new("remove the limit on the host, for the container's control group and its parents")

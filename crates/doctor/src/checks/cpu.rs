@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::wire::{cards, device_path, or_hidden};
-use crate::finding::{Answer, Finding, Fix};
+use crate::finding::{Answer, CommandLine, Finding, Fix};
 use crate::pack::{Missing, Pack};
 
 const NODES: &str = "/sys/devices/system/node";
@@ -53,17 +53,27 @@ fn numa_of(pack: &Pack, device: &str) -> Finding {
         ))
         .fix(
             Fix::new("run the program on the card's node")
-                .run(format!("numactl --cpunodebind={node} --membind={node} COMMAND")),
+                .run(
+                    CommandLine::new("numactl")
+                        .arg(format!("--cpunodebind={node}"))
+                        .arg(format!("--membind={node}"))
+                        .shell("COMMAND"),
+                ),
         )
         .fix(
             Fix::new("add this line to the section [Service] of the unit, and restart it")
                 .at("systemd")
-                .run(format!("CPUAffinity={near}")),
+                .run(CommandLine::setting("CPUAffinity=", near, "")),
         )
         .fix(
             Fix::new("restrict the container to the card's node")
                 .at("container")
-                .run(format!("docker run --cpuset-cpus={near} --cpuset-mems={node} IMAGE")),
+                .run(
+                    CommandLine::new("docker run")
+                        .arg(format!("--cpuset-cpus={near}"))
+                        .arg(format!("--cpuset-mems={node}"))
+                        .shell("IMAGE"),
+                ),
         )
     };
     finding.read(path).read(cpus_path).read(STATUS)

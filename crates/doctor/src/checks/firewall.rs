@@ -6,7 +6,7 @@
 use super::cards::hidden;
 use super::wire::{Wire, wire};
 use crate::filter::{Blocked, CONTROL, ROCE, admit, blocked, why};
-use crate::finding::{Answer, Finding, Fix};
+use crate::finding::{Answer, CommandLine, Finding, Fix};
 use crate::pack::Pack;
 use crate::probes::Chain;
 
@@ -50,14 +50,14 @@ fn soft_roce(chains: &[Chain]) -> Finding {
     finding.of("Soft-RoCE")
 }
 
-fn accept(chain: &Chain, port: &str) -> Fix {
-    Fix::new(format!("accept {port}")).run(admit(chain, port))
+fn accept(chain: &Chain, port: &'static str) -> Fix {
+    admit(chain, port).into_iter().fold(Fix::new(format!("accept {port}")), Fix::run)
 }
 
 fn firewalld(port: &str) -> Fix {
     Fix::new("open the port")
         .at("firewalld")
-        .run(format!("firewall-cmd --permanent --add-port={port}"))
+        .run(CommandLine::new("firewall-cmd --permanent").arg(format!("--add-port={port}")))
         .run("firewall-cmd --reload")
 }
 

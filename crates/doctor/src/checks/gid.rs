@@ -5,7 +5,7 @@ use farreach_verbs::gid::{Interface, Interfaces, NoGid, choose};
 
 use super::cards::NO_DEVICE;
 use super::wire::{Wire, WiredPort, each_of, each_port, is_anothers, net_device};
-use crate::finding::{Answer, Finding, Fix};
+use crate::finding::{Answer, CommandLine, Finding, Fix};
 use crate::pack::{Missing, Pack};
 use crate::survey::driver;
 
@@ -32,8 +32,8 @@ fn roce(pack: &Pack, it: &WiredPort, table: &[GidEntry]) -> Finding {
     let net = net_device(pack, &it.port);
     let address = |family: &str| {
         Fix::new(format!("give {net} an {family} address, and set it up"))
-            .run(format!("ip address add ADDRESS/PREFIX dev {net}"))
-            .run(format!("ip link set {net} up"))
+            .run(CommandLine::new("ip address add ADDRESS/PREFIX dev").name(net))
+            .run(CommandLine::new("ip link set").name(net).shell("up"))
     };
     let finding = match choose(table, None, &here) {
         Err(none) => Finding::fail(no_gid(&none)).fix(address("IP")),
@@ -81,7 +81,9 @@ fn elsewhere(pack: &Pack, it: &WiredPort, table: &[GidEntry]) -> Finding {
 fn reload(module: Option<&str>) -> Fix {
     let fix = Fix::new("reload the device's driver while nothing uses the device");
     match module {
-        Some(module) => fix.run(format!("modprobe -r {module}")).run(format!("modprobe {module}")),
+        Some(module) => fix
+            .run(CommandLine::new("modprobe -r").name(module))
+            .run(CommandLine::new("modprobe").name(module)),
         None => fix,
     }
 }
@@ -130,8 +132,8 @@ fn namespace_of(pack: &Pack, it: &WiredPort, table: &[GidEntry], here: &Interfac
         )
         .fix(
             Fix::new(format!("move {first} and {device} to the network namespace of the program"))
-                .run(format!("ip link set {first} netns PID"))
-                .run(format!("rdma dev set {device} netns NAME")),
+                .run(CommandLine::new("ip link set").name(first).shell("netns PID"))
+                .run(CommandLine::new("rdma dev set").name(device).shell("netns NAME")),
         )
         .fix(
             Fix::new("start the container with the host's network")

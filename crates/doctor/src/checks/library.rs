@@ -7,36 +7,39 @@ use super::cards::{NO_DEVICE, efa_devices, has_efa, hidden, no_device};
 use super::stack::opens;
 use super::wire::is_anothers;
 use crate::figures;
-use crate::finding::{Answer, Finding, Fix};
+use crate::finding::{Answer, CommandLine, Finding, Fix};
 use crate::pack::Pack;
 use crate::probes::{NO_ANSWER, Reading, Trial, Verbs, VerbsDevice};
 use crate::survey::driver;
 
 /// Adds the commands that install libibverbs and its provider libraries.
 fn verbs_package(finding: Finding) -> Finding {
-    package(finding, "libibverbs and its providers", "libibverbs1 ibverbs-providers", "libibverbs")
+    package(
+        finding,
+        "libibverbs and its providers",
+        "apt-get install libibverbs1 ibverbs-providers",
+        "dnf install libibverbs",
+    )
 }
 
 /// Adds the commands that install libfabric.
 fn fabric_package(finding: Finding) -> Finding {
-    package(finding, "libfabric", "libfabric1", "libfabric")
+    package(finding, "libfabric", "apt-get install libfabric1", "dnf install libfabric")
 }
 
-fn package(finding: Finding, what: &str, debian: &str, fedora: &str) -> Finding {
-    let install =
-        |place: &str, command: String| Fix::new(format!("install or update {what}")).at(place).run(command);
-    finding
-        .fix(install("Debian, Ubuntu", format!("apt-get install {debian}")))
-        .fix(install("Fedora, RHEL", format!("dnf install {fedora}")))
+fn package(finding: Finding, what: &str, debian: &'static str, fedora: &'static str) -> Finding {
+    let install = |place: &str, command: &'static str| {
+        Fix::new(format!("install or update {what}")).at(place).run(command)
+    };
+    finding.fix(install("Debian, Ubuntu", debian)).fix(install("Fedora, RHEL", fedora))
 }
 
 /// Adds the commands that install a libfabric with the provider efa.
 fn efa_installer(finding: Finding) -> Finding {
-    const ARCHIVE: &str = "aws-efa-installer-latest.tar.gz";
     finding.fix(
         Fix::new("install Amazon's libfabric, or another one that is built with the provider efa")
-            .run(format!("curl -O https://efa-installer.amazonaws.com/{ARCHIVE}"))
-            .run(format!("tar -xf {ARCHIVE}"))
+            .run("curl -O https://efa-installer.amazonaws.com/aws-efa-installer-latest.tar.gz")
+            .run("tar -xf aws-efa-installer-latest.tar.gz")
             .run("cd aws-efa-installer && ./efa_installer.sh -y"),
     )
 }
@@ -93,8 +96,12 @@ fn listed(pack: &Pack, verbs: &Verbs, device: &str) -> Finding {
         }
         Some(VerbsDevice { error: Some(error), .. }) => verbs_package(
             Finding::fail(format!("libibverbs lists the device, but cannot open it: {error}")).fix(
-                Fix::new("read the driver's messages in the kernel log")
-                    .run(format!("dmesg | grep -e {} -e {device}", known.as_deref().unwrap_or("uverbs"))),
+                Fix::new("read the driver's messages in the kernel log").run(
+                    CommandLine::new("dmesg | grep -e")
+                        .arg(known.as_deref().unwrap_or("uverbs"))
+                        .shell("-e")
+                        .arg(device),
+                ),
             ),
         ),
         None => unlisted(pack, device, driver),
@@ -340,7 +347,7 @@ fn trial_finding(rail: &str, trial: &Trial) -> Finding {
                 Some(_) if finding.found.contains("locked in memory") => {
                     finding.fix("raise the limit on locked memory: see the check memlock")
                 }
-                Some(fix) => finding.fix(Fix::from_text(fix)),
+                Some(fix) => finding.fix(Fix::quoted(fix)),
                 None => {
                     finding.fix(Fix::new(format!("see how {rail} is configured")).run("farreach devices -v"))
                 }

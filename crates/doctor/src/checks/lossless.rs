@@ -5,7 +5,7 @@
 //! has credits.
 
 use super::wire::{Wire, WiredPort, each_port, net_device, net_devices};
-use crate::finding::{Answer, Finding, Fix};
+use crate::finding::{Answer, CommandLine, Finding, Fix};
 use crate::pack::{Missing, Pack};
 use crate::probes::Dcb;
 use crate::survey::driver;
@@ -54,12 +54,12 @@ fn pfc_of(pack: &Pack, it: &WiredPort) -> Finding {
         ))
         .fix(
             Fix::new("switch PFC on for priority 3, and do the same on the switch")
-                .run(format!("dcb pfc set dev {net} prio-pfc all:off 3:on")),
+                .run(CommandLine::new("dcb pfc set dev").name(net).shell("prio-pfc all:off 3:on")),
         )
         .fix(
             Fix::new("switch PFC on for priority 3, and do the same on the switch")
                 .at("NVIDIA's tools")
-                .run(format!("mlnx_qos -i {net} --trust dscp --pfc 0,0,0,1,0,0,0,0")),
+                .run(CommandLine::new("mlnx_qos -i").name(net).shell("--trust dscp --pfc 0,0,0,1,0,0,0,0")),
         )
     };
     finding.read(DCB)
@@ -82,10 +82,10 @@ pub(super) fn dscp_trust(pack: &Pack) -> Answer {
             .fix(
                 Fix::new("take the priority from the DSCP")
                     .at("NVIDIA's tools")
-                    .run(format!("mlnx_qos -i {net} --trust dscp")),
+                    .run(CommandLine::new("mlnx_qos -i").name(net).shell("--trust dscp")),
             ),
             None => Finding::unknown("the driver does not report it").fix(
-                Fix::new("see the setting").at("NVIDIA's tools").run(format!("mlnx_qos -i {net}")),
+                Fix::new("see the setting").at("NVIDIA's tools").run(CommandLine::new("mlnx_qos -i").name(net)),
             ),
         };
         finding.read(DCB)
@@ -95,12 +95,15 @@ pub(super) fn dscp_trust(pack: &Pack) -> Answer {
 /// Returns the command that makes a driver take priorities from the DSCP.
 ///
 /// mlx5 does so as soon as its table has an entry for a DSCP, and supports no other way.
-fn trust_dscp(pack: &Pack, it: &WiredPort, net: &str, dcb: &Dcb) -> String {
+fn trust_dscp(pack: &Pack, it: &WiredPort, net: &str, dcb: &Dcb) -> CommandLine {
     if driver(pack, it.port.device).as_deref() != Some("mlx5_core") {
-        return format!("dcb apptrust set dev {net} order dscp");
+        return CommandLine::new("dcb apptrust set dev").name(net).shell("order dscp");
     }
     let priority = dcb.lossless_priorities.first().copied().unwrap_or(3);
-    format!("dcb app add dev {net} dscp-prio {}:{priority}", usual_dscp(priority))
+    CommandLine::new("dcb app add dev")
+        .name(net)
+        .shell("dscp-prio")
+        .arg(format!("{}:{priority}", usual_dscp(priority)))
 }
 
 /// Checks whether senders are slowed down before a switch drops packets.
@@ -119,9 +122,11 @@ fn ecn_of(pack: &Pack, it: &WiredPort) -> Finding {
     let lossless = dcb(pack, it).map(|(_, dcb)| dcb.lossless_priorities.clone()).unwrap_or_default();
     let bare: Vec<u8> = lossless.iter().copied().filter(|priority| !priorities.contains(priority)).collect();
     let switch_on = |priority: u8| {
-        Fix::new(format!("switch ECN on for priority {priority}")).run(format!(
-            "echo 1 | tee {folder}/roce_np/enable/{priority} {folder}/roce_rp/enable/{priority}"
-        ))
+        Fix::new(format!("switch ECN on for priority {priority}")).run(
+            CommandLine::new("echo 1 | tee")
+                .path(&format!("{folder}/roce_np/enable/{priority}"))
+                .path(&format!("{folder}/roce_rp/enable/{priority}")),
+        )
     };
     let finding = if priorities.is_empty() {
         Finding::warn(format!(
@@ -180,7 +185,7 @@ fn traffic_class_of(pack: &Pack, it: &WiredPort) -> Finding {
     let paused = list(&dcb.lossless_priorities);
     let class_to_set = lossless_class(dcb);
     let set = Fix::new(format!("set the traffic class to {class_to_set}, whose priority has PFC"))
-        .run(format!("echo {class_to_set} > {path}"));
+        .run(CommandLine::new("echo").arg(class_to_set.to_string()).write_to(&path));
     let finding = match class {
         _ if dcb.lossless_priorities.is_empty() => {
             Finding::pass("no priority has PFC, so the traffic class makes no difference")

@@ -2,7 +2,7 @@
 
 use super::cards::{NO_DEVICE, has_efa, has_rdma};
 use crate::figures;
-use crate::finding::{Answer, Finding, Fix};
+use crate::finding::{Answer, CommandLine, Finding, Fix};
 use crate::pack::{Missing, Pack};
 
 const LIMITS: &str = "/proc/self/limits";
@@ -185,11 +185,15 @@ pub(super) fn maps(pack: &Pack) -> Answer {
             "a process may have {count} mappings, fewer than the kernel's default of {COUNT_MIN}; each memory region \
              may need one"
         ))
-        .fix(Fix::new("raise the limit").run(format!("sysctl -w vm.max_map_count={COUNT_MIN}")))
+        .fix(Fix::new("raise the limit").run(CommandLine::new("sysctl -w").arg(format!("vm.max_map_count={COUNT_MIN}"))))
         .fix(
             Fix::new("raise the limit")
                 .at("at boot")
-                .run(format!("echo vm.max_map_count={COUNT_MIN} > /etc/sysctl.d/rdma-maps.conf")),
+                .run(
+                    CommandLine::new("echo")
+                        .arg(format!("vm.max_map_count={COUNT_MIN}"))
+                        .write_to("/etc/sysctl.d/rdma-maps.conf"),
+                ),
         )
         .fix(Fix::new("raise the limit on the host of the container: it applies to the whole kernel").at("container")),
         Ok(count) => Finding::pass(format!("a process may have {count} mappings")),
@@ -256,12 +260,14 @@ fn pages(pack: &Pack, reserved: u64, free: u64) -> Finding {
         finding
             .fix(
                 Fix::new(format!("reserve {size} of huge pages"))
-                    .run(format!("sysctl -w vm.nr_hugepages={pages}")),
+                    .run(CommandLine::new("sysctl -w").arg(format!("vm.nr_hugepages={pages}"))),
             )
             .fix(
-                Fix::new("reserve them")
-                    .at("at boot")
-                    .run(format!("echo vm.nr_hugepages={pages} > /etc/sysctl.d/rdma-hugepages.conf")),
+                Fix::new("reserve them").at("at boot").run(
+                    CommandLine::new("echo")
+                        .arg(format!("vm.nr_hugepages={pages}"))
+                        .write_to("/etc/sysctl.d/rdma-hugepages.conf"),
+                ),
             )
             .fix(Fix::new("reserve them on the host of the container").at("container"))
             .fix(

@@ -25,7 +25,7 @@ mod stack;
 mod subnet;
 mod wire;
 
-use crate::finding::{Answer, Verdict};
+use crate::finding::{Answer, Verdict, text_of};
 use crate::pack::Pack;
 use crate::report::{CheckReport, HostReport, NotHere};
 
@@ -48,9 +48,10 @@ impl Check {
         self.why
     }
 
-    /// Runs the check on a host's pack.
+    /// Runs the check on a host's pack. The texts of the answer can be printed, whatever the pack
+    /// contains.
     pub fn run(&self, pack: &Pack) -> Answer {
-        (self.look)(pack)
+        (self.look)(pack).printable()
     }
 }
 
@@ -75,10 +76,10 @@ pub fn run(pack: &Pack) -> HostReport {
         }
     }
     HostReport {
-        host: pack.host().to_owned(),
+        host: text_of(pack.host()),
         address: None,
         read_unix_seconds: pack.recorded_unix_seconds(),
-        constructed: pack.constructed().map(str::to_owned),
+        constructed: pack.constructed().map(text_of),
         has_rdma: cards::has_rdma(pack),
         checks,
         not_here,

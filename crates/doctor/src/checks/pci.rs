@@ -1,7 +1,7 @@
 //! Checks the path from a card to memory and to other cards: PCI link, IOMMU and bridges.
 
 use super::wire::{cards, device_path, no_cards, or_hidden, pci_address};
-use crate::finding::{Answer, Finding, Fix};
+use crate::finding::{Answer, CommandLine, Finding, Fix};
 use crate::pack::{Missing, Pack};
 
 /// Checks whether the link of each card has the width and speed that both ends support.
@@ -41,7 +41,7 @@ fn link_of(pack: &Pack, device: &str) -> Finding {
     let address = pci_address(pack, device).unwrap_or("ADDRESS");
     let look = || {
         Fix::new("compare the link capabilities (LnkCap) with the link status (LnkSta)")
-            .run(format!("lspci -vv -s {address}"))
+            .run(CommandLine::new("lspci -vv -s").name(address))
     };
     let finding = if lanes < lanes_max {
         Finding::warn(format!("{found}: the slot has fewer lanes than the card, or some lanes do not work"))
@@ -103,7 +103,7 @@ fn iommu_of(pack: &Pack, device: &str) -> Finding {
         }
         Ok("blocked") => Finding::fail("the IOMMU blocks the card: the card was prepared for a virtual machine").fix(
             Fix::new("return the card to its driver")
-                .run(format!("driverctl unset-override {}", address.unwrap_or("ADDRESS"))),
+                .run(CommandLine::new("driverctl unset-override").name(address.unwrap_or("ADDRESS"))),
         ),
         Ok(other) => Finding::unknown(format!("the IOMMU domain has the unknown type \"{other}\"")),
         Err(missing) => return without_type(pack, &path, &missing),
@@ -153,7 +153,8 @@ pub(super) fn acs(pack: &Pack) -> Answer {
                 Fix::new("until the next boot, if no virtual machine has a card: switch the redirection off");
             let turn_off = detours
                 .iter()
-                .fold(turn_off, |fix, address| fix.run(format!("setpci -s {address} ECAP_ACS+6.w=0000")));
+                .map(|address| CommandLine::new("setpci -s").name(address).shell("ECAP_ACS+6.w=0000"))
+                .fold(turn_off, Fix::run);
             finding
                 .fix(turn_off)
                 .fix("permanently, if no virtual machine has a card: switch ACS off in the BIOS")

@@ -2,7 +2,7 @@
 
 use super::cards::{NO_DEVICE, no_device};
 use super::wire::{Wire, WiredPort, each_port, is_anothers, net_device, pci_address, wire};
-use crate::finding::{Answer, Finding, Fix};
+use crate::finding::{Answer, CommandLine, Finding, Fix};
 use crate::pack::{Pack, Port};
 
 /// Checks whether each port is active.
@@ -49,8 +49,15 @@ fn why_down(
             tell("the port is disabled");
             let Port { device, number } = port;
             finding.fix(
-                Fix::new("enable the port")
-                    .run(format!("ibportstate -C {device} -P {number} -D 0 {number} enable")),
+                Fix::new("enable the port").run(
+                    CommandLine::new("ibportstate -C")
+                        .name(device)
+                        .shell("-P")
+                        .name(number)
+                        .shell("-D 0")
+                        .name(number)
+                        .shell("enable"),
+                ),
             )
         }
         (Wire::InfiniBand, ..) => {
@@ -59,7 +66,7 @@ fn why_down(
             let card = pci_address(pack, port.device).unwrap_or(port.device);
             finding.fix(
                 Fix::new("check the cable, its transceivers and the switch port; this shows the state of the cable")
-                    .run(format!("mlxlink -d {card} -m")),
+                    .run(CommandLine::new("mlxlink -d").name(card).shell("-m")),
             )
         }
         (Wire::Roce | Wire::SoftRoce | Wire::Iwarp, ..) => ethernet_down(pack, port, wire, physical, finding),
@@ -81,13 +88,13 @@ fn ethernet_down(pack: &Pack, port: &Port, wire: Wire, physical: &str, mut findi
         (Wire::SoftRoce, "Disabled") => Some(false),
         _ => is_up(pack, net),
     };
-    let switch_on = Fix::new(format!("set {net} up")).run(format!("ip link set {net} up"));
+    let switch_on =
+        Fix::new(format!("set {net} up")).run(CommandLine::new("ip link set").name(net).shell("up"));
     let look = |lead: &str| match wire {
-        Wire::SoftRoce => {
-            Fix::new(format!("{lead}check what {net} is connected to")).run(format!("ip -d link show {net}"))
-        }
+        Wire::SoftRoce => Fix::new(format!("{lead}check what {net} is connected to"))
+            .run(CommandLine::new("ip -d link show").name(net)),
         _ => Fix::new(format!("{lead}check the cable, its transceivers and the switch port"))
-            .run(format!("ethtool {net}")),
+            .run(CommandLine::new("ethtool").name(net)),
     };
     match is_up {
         Some(false) => {
@@ -164,7 +171,7 @@ fn rate_of(pack: &Pack, it: &WiredPort, fastest: Option<u64>) -> Finding {
             let net = net_device(pack, &it.port);
             Finding::warn(format!("{text}, but another port of this host has {fastest} Gb/sec")).fix(
                 Fix::new("check the cable and the switch port; this shows the speeds that both ends support")
-                    .run(format!("ethtool {net}")),
+                    .run(CommandLine::new("ethtool").name(net)),
             )
         }
         _ => Finding::pass(text),
@@ -210,12 +217,13 @@ fn mtu_of(pack: &Pack, it: &WiredPort) -> Finding {
         return match it.wire {
             _ if active >= max => Finding::pass(found).read(QUERY),
             Wire::InfiniBand => infiniband_mtu(&it.port, &found).read(QUERY),
-            Wire::Iwarp => Finding::warn(found)
-                .fix(
-                    Fix::new("raise the MTU of the net device, on the peer and on switches too")
-                        .run(format!("ip link set {} mtu 9000", net_device(pack, &it.port))),
-                )
-                .read(QUERY),
+            Wire::Iwarp => {
+                Finding::warn(found)
+                    .fix(Fix::new("raise the MTU of the net device, on the peer and on switches too").run(
+                        CommandLine::new("ip link set").name(net_device(pack, &it.port)).shell("mtu 9000"),
+                    ))
+                    .read(QUERY)
+            }
             _ => Finding::warn(found).fix("update the device's driver, which sets the MTU").read(QUERY),
         };
     }
@@ -229,7 +237,10 @@ fn mtu_of(pack: &Pack, it: &WiredPort) -> Finding {
     // A net device MTU of 4200 is enough for the largest packets; 9000 is the customary value.
     let enlarge = |finding: Finding| {
         finding
-            .fix(Fix::new(format!("raise the MTU of {net}")).run(format!("ip link set {net} mtu 9000")))
+            .fix(
+                Fix::new(format!("raise the MTU of {net}"))
+                    .run(CommandLine::new("ip link set").name(net).shell("mtu 9000")),
+            )
             .fix(Fix::new("set the same MTU or a larger one").at("peers and switches"))
     };
     let finding = if active.saturating_add(ROCE_HEADERS_BYTES) > net_mtu {
@@ -244,8 +255,8 @@ fn mtu_of(pack: &Pack, it: &WiredPort) -> Finding {
     } else {
         Finding::warn(format!("{found}, but the port still uses the smaller MTU")).fix(
             Fix::new("set the net device down and up while nothing uses it")
-                .run(format!("ip link set {net} down"))
-                .run(format!("ip link set {net} up")),
+                .run(CommandLine::new("ip link set").name(net).shell("down"))
+                .run(CommandLine::new("ip link set").name(net).shell("up")),
         )
     };
     finding.read(QUERY).read(path)
@@ -259,8 +270,14 @@ fn infiniband_mtu(port: &Port, found: &str) -> Finding {
     let Port { device, number } = port;
     Finding::warn(format!("{found}: the other end of the cable supports no more, or is configured so"))
         .fix(
-            Fix::new("compare MtuCap of this port and of the switch port")
-                .run(format!("smpquery -C {device} -P {number} -D portinfo 0 {number}")),
+            Fix::new("compare MtuCap of this port and of the switch port").run(
+                CommandLine::new("smpquery -C")
+                    .name(device)
+                    .shell("-P")
+                    .name(number)
+                    .shell("-D portinfo 0")
+                    .name(number),
+            ),
         )
         .fix(
             Fix::new("raise the MTU of the port, and restart the link: this interrupts its traffic")

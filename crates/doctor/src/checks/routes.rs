@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use super::wire::{net_devices, or_hidden, wire};
-use crate::finding::{Answer, Finding, Fix};
+use crate::finding::{Answer, CommandLine, Finding, Fix};
 use crate::pack::{Missing, Pack};
 
 const ROUTES: &str = "/proc/net/route";
@@ -140,14 +140,16 @@ fn fault(
     let values: Vec<String> = values.collect();
     // With slashes, because the name of a VLAN contains a dot.
     let keys = wrong.values().flatten().map(|net| format!("net/ipv4/conf/{net}/{name}={wanted}"));
-    let keys = keys.collect::<Vec<_>>().join(" ");
+    let keys: Vec<String> = keys.collect();
+    let with_keys = |command: CommandLine| keys.iter().fold(command, |command, key| command.arg(key));
     (!wrong.is_empty()).then(|| {
         Finding::warn(format!("{subnet}: {}{otherwise}", values.join("; ")))
-            .fix(Fix::new(format!("set {name} to {wanted}")).run(format!("sysctl -w {keys}")))
+            .fix(Fix::new(format!("set {name} to {wanted}")).run(with_keys(CommandLine::new("sysctl -w"))))
             .fix(
-                Fix::new("set it")
-                    .at("at boot")
-                    .run(format!("printf '%s\\n' {keys} > /etc/sysctl.d/90-rdma-{name}.conf")),
+                Fix::new("set it").at("at boot").run(
+                    with_keys(CommandLine::new("printf '%s\\n'"))
+                        .write_to(&format!("/etc/sysctl.d/90-rdma-{name}.conf")),
+                ),
             )
             .fix("give each net device a subnet of its own")
     })

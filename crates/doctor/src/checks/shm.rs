@@ -2,7 +2,7 @@
 //! and descriptors.
 
 use super::cards::has_rdma;
-use crate::finding::{Answer, Finding, Fix};
+use crate::finding::{Answer, CommandLine, Finding, Fix};
 use crate::pack::{Missing, Pack};
 use crate::probes::{Refused, Shm};
 
@@ -77,7 +77,7 @@ fn refused(pack: &Pack, refused: &Refused) -> Finding {
         .fix(
             Fix::new("add this line to the section [Service] of the unit, and restart it")
                 .at("systemd")
-                .run(format!("SystemCallFilter={}", bare(call))),
+                .run(CommandLine::setting("SystemCallFilter=", bare(call), "")),
         )
         .fix("boot Linux 5.3 or newer: older kernels lack pidfd_open, and much older ones memfd_create")
 }

@@ -2,7 +2,7 @@
 //! can use it, and what keeps others from meeting it there.
 
 use super::shm::more_files;
-use crate::finding::{Answer, Finding, Fix};
+use crate::finding::{Answer, CommandLine, Finding, Fix};
 use crate::pack::Pack;
 use crate::probes::{Refused, Shm, ShmDirectory, ShmDirectoryProblem};
 
@@ -66,23 +66,35 @@ fn other_owner(directory: &ShmDirectory) -> Finding {
         Fix::new("name a directory of this user instead, in a volume that both processes see")
             .run("mkdir -m 700 DIR"),
     )
-    .fix(Fix::new("run both processes as the owner").at("container").run(format!(
-        "docker run --user {} IMAGE",
-        owner.map_or_else(|| "OWNER".to_owned(), |owner| owner.to_string())
-    )))
-    .fix(Fix::new("give the directory to this user, as root").run(format!("chown {user} {}", quoted(path))))
+    .fix(
+        Fix::new("run both processes as the owner").at("container").run(
+            CommandLine::new("docker run --user")
+                .arg(owner.map_or_else(|| "OWNER".to_owned(), |owner| owner.to_string()))
+                .shell("IMAGE"),
+        ),
+    )
+    .fix(
+        Fix::new("give the directory to this user, as root")
+            .run(CommandLine::new("chown").arg(user.to_string()).path(path)),
+    )
 }
 
 fn others_can_write(directory: &ShmDirectory) -> Finding {
-    let path = quoted(&directory.path);
+    let path = &directory.path;
     Finding::fail(format!("{}: other users can write to it, and could replace the sockets", owned(directory)))
-        .fix(Fix::new("take the right to write from others").run(format!("chmod go-w {path}")))
-        .fix(Fix::new("keep it for users of several containers, as /tmp is").run(format!("chmod +t {path}")))
+        .fix(Fix::new("take the right to write from others").run(CommandLine::new("chmod go-w").path(path)))
+        .fix(
+            Fix::new("keep it for users of several containers, as /tmp is")
+                .run(CommandLine::new("chmod +t").path(path)),
+        )
 }
 
 fn cannot_be_used(directory: &ShmDirectory, refused: &Refused) -> Finding {
     let Refused { call, error } = refused;
-    let (path, user) = (quoted(&directory.path), directory.user);
+    let (path, user) = (directory.path.as_str(), directory.user);
+    let mounted = |options: &str| {
+        CommandLine::new("docker run -v").arg(format!("{path}:{path}{options}")).shell("IMAGE")
+    };
     let has = |names: &[&str]| names.iter().any(|name| error.contains(&format!("({name})")));
     let told = |what: &str| Finding::fail(format!("{what}: {call}: {error}"));
     if has(&["EMFILE", "ENFILE"]) {
@@ -96,12 +108,12 @@ fn cannot_be_used(directory: &ShmDirectory, refused: &Refused) -> Finding {
         return told("it does not exist")
             .fix(
                 Fix::new("create it, in a volume that both processes see")
-                    .run(format!("mkdir -m 700 {path}")),
+                    .run(CommandLine::new("mkdir -m 700").path(path)),
             )
             .fix(
                 Fix::new("start both containers with the directory of the host")
                     .at("container")
-                    .run(format!("docker run -v {path}:{path} IMAGE")),
+                    .run(mounted("")),
             );
     }
     if call == "open" && has(&["ENOTDIR", "ELOOP", "ENAMETOOLONG"]) {
@@ -110,31 +122,32 @@ fn cannot_be_used(directory: &ShmDirectory, refused: &Refused) -> Finding {
     if call == "open" {
         return told("it cannot be opened").fix(
             Fix::new(format!("permit user {user} to search each directory of the path"))
-                .run(format!("namei -l {path}")),
+                .run(CommandLine::new("namei -l").path(path)),
         );
     }
     if has(&["EROFS"]) {
-        return told("its file system is read-only").fix(
-            Fix::new("mount the volume for writing")
-                .at("container")
-                .run(format!("docker run -v {path}:{path}:rw IMAGE")),
-        );
+        return told("its file system is read-only")
+            .fix(Fix::new("mount the volume for writing").at("container").run(mounted(":rw")));
     }
     if has(&["EACCES"]) {
         return told(&format!("{}; user {user} cannot create sockets in it", owned(directory)))
-            .fix(Fix::new("give the directory to this user, as root").run(format!("chown {user} {path}")))
-            .fix(Fix::new("permit the owner to write").run(format!("chmod u+w {path}")))
+            .fix(
+                Fix::new("give the directory to this user, as root")
+                    .run(CommandLine::new("chown").arg(user.to_string()).path(path)),
+            )
+            .fix(Fix::new("permit the owner to write").run(CommandLine::new("chmod u+w").path(path)))
             .fix("see the log of the security module, if it has one: a rule may forbid the socket");
     }
     if has(&["ENOSPC", "EDQUOT"]) {
-        return told("no file can be created in it")
-            .fix(Fix::new("free space and inodes of its file system").run(format!("df -i {path}")));
+        return told("no file can be created in it").fix(
+            Fix::new("free space and inodes of its file system").run(CommandLine::new("df -i").path(path)),
+        );
     }
     told("a link through it was not made")
         .fix("name a directory of a local file system that has sockets and modes, such as ext4, xfs or tmpfs")
         .fix(
             Fix::new("mount a file system of its own there")
-                .run(format!("mount -t tmpfs -o mode=700,size=1m tmpfs {path}")),
+                .run(CommandLine::new("mount -t tmpfs -o mode=700,size=1m tmpfs").path(path)),
         )
         .fix("see the check shm: a seccomp profile or a security module may forbid sockets")
 }
@@ -155,30 +168,5 @@ fn user_words(directory: &ShmDirectory) -> String {
             format!("user {user}, who is user {outside} outside of this user namespace,")
         }
         _ => format!("user {user}"),
-    }
-}
-
-/// Returns a path as a word for a shell.
-fn quoted(path: &str) -> String {
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+@%".contains(letter);
-    // A path that begins with a dash would be an option.
-    if !path.is_empty() && !path.starts_with('-') && path.chars().all(is_plain) {
-        return path.to_owned();
-    }
-    let at = if path.starts_with('-') { "./" } else { "" };
-    format!("'{at}{}'", path.replace('\'', r"'\''"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_are_words_of_a_shell() {
-        assert_eq!(quoted("/run/farreach-1"), "/run/farreach-1");
-        assert_eq!(quoted("/a b; rm -rf $HOME"), "'/a b; rm -rf $HOME'");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
-        assert_eq!(quoted("-v"), "'./-v'");
-        assert_eq!(quoted(""), "''");
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use farreach_verbs::system::{KernelDevice, KernelSupport, NodeAccess};
 
 use super::cards::{NO_DEVICE, has_rdma, hidden, is_efa_only, is_loaded, loads, no_device};
-use crate::finding::{Answer, Finding, Fix};
+use crate::finding::{Answer, CommandLine, Finding, Fix};
 use crate::pack::{Missing, Pack};
 use crate::survey;
 
@@ -200,30 +200,31 @@ fn denied_by_group(finding: Finding, path: &str) -> Finding {
                 "start the container with the device; a bind mount of /dev/infiniband alone is not enough",
             )
             .at("container")
-            .run(format!("docker run --device={path} IMAGE")),
+            .run(CommandLine::new("docker run").arg(format!("--device={path}")).shell("IMAGE")),
         )
         .fix(device_plugin())
         .fix(
             Fix::new("add this line to the section [Service] of the unit, and restart it")
                 .at("systemd")
-                .run(format!("DeviceAllow={path} rw")),
+                .run(CommandLine::setting("DeviceAllow=", path, " rw")),
         )
 }
 
 fn denied_by_mode(finding: Finding, path: &str, node: &str) -> Finding {
-    const RULES: &str = "/etc/udev/rules.d/99-rdma.rules";
+    const RULES: &str = ">> /etc/udev/rules.d/99-rdma.rules";
     let kernel = if node == "rdma_cm" { "rdma_cm" } else { "uverbs*" };
+    let rule =
+        |rest: &str| CommandLine::new("echo").arg(format!("KERNEL==\"{kernel}\", {rest}")).shell(RULES);
     finding
-        .fix(Fix::new("allow all users to open it, until the next boot").run(format!("chmod 666 {path}")))
         .fix(
-            Fix::new("allow all users to open it")
-                .at("at boot")
-                .run(format!("echo 'KERNEL==\"{kernel}\", MODE=\"0666\"' >> {RULES}")),
+            Fix::new("allow all users to open it, until the next boot")
+                .run(CommandLine::new("chmod 666").path(path)),
         )
+        .fix(Fix::new("allow all users to open it").at("at boot").run(rule("MODE=\"0666\"")))
         .fix(
             Fix::new("allow one group to open it, and add users to the group")
                 .at("at boot")
-                .run(format!("echo 'KERNEL==\"{kernel}\", GROUP=\"rdma\", MODE=\"0660\"' >> {RULES}"))
+                .run(rule("GROUP=\"rdma\", MODE=\"0660\""))
                 .run("usermod -aG rdma USER"),
         )
         .fix(

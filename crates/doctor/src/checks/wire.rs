@@ -3,6 +3,7 @@
 
 use super::cards::hidden;
 use crate::finding::{Answer, Finding};
+use crate::kernel_names::is_interface;
 use crate::pack::{Missing, Pack, Port};
 
 /// The protocol of a port.
@@ -102,14 +103,14 @@ pub(super) fn device_path(device: &str, file: &str) -> String {
 }
 
 /// Returns the net devices of a port: the card's own first, then those of its GIDs (a VLAN, a
-/// bond).
+/// bond). What cannot be a name is left out.
 pub(super) fn net_devices<'a>(pack: &'a Pack, port: &Port) -> Vec<&'a str> {
     let mut names: Vec<&str> = pack.text(&device_path(port.device, "parent")).ok().into_iter().collect();
     names.extend(pack.names(&device_path(port.device, "device/net")));
     let folder = port.path("gid_attrs/ndevs");
     names.extend(pack.names(&folder).iter().filter_map(|index| pack.text(&format!("{folder}/{index}")).ok()));
     let mut seen = Vec::new();
-    names.retain(|name| !name.is_empty() && !seen.contains(name) && (seen.push(*name), true).1);
+    names.retain(|name| is_interface(name) && !seen.contains(name) && (seen.push(*name), true).1);
     names
 }
 

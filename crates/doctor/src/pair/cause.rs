@@ -5,7 +5,7 @@ use super::judged::Judged;
 use super::names::{BOTH, Names};
 use super::readings::{Arrived, CardEnd, CardsTried, Cell, GidReading, Obstacle, Tried, Trouble};
 use super::suspects::with_suspects;
-use crate::finding::{Finding, Fix};
+use crate::finding::{CommandLine, Finding, Fix};
 
 /// Detects link layers that differ, so that nothing can connect the two.
 pub(super) fn of_the_wire(cell: &Cell, tried: &CardsTried, names: &Names<'_>) -> Option<Judged> {
@@ -19,7 +19,7 @@ pub(super) fn of_the_wire(cell: &Cell, tried: &CardsTried, names: &Names<'_>) ->
     );
     let set_type = |kind: &str, number: u8| {
         Fix::new(format!("set a card that supports both link types to {kind}, and reboot its host"))
-            .run(format!("mlxconfig -d PCI_ADDRESS set LINK_TYPE_P1={number}"))
+            .run(CommandLine::new("mlxconfig -d PCI_ADDRESS set").arg(format!("LINK_TYPE_P1={number}")))
     };
     let finding = Finding::fail(found)
         .fix("connect cards of the same link layer")
@@ -54,13 +54,15 @@ fn no_route(own: &CardEnd, other: &CardEnd, names: &Names<'_>, is_here: bool, tr
     let found = format!("{} has no route from {from} ({dev}) to {address}", names.host(is_here));
     let finding = Finding::fail(found)
         .read(trouble.error.clone())
+        .fix(names.fix(is_here, "see which route the kernel finds").run(
+            CommandLine::new("ip route get").name(&address).shell("from").name(&from).shell("oif").name(dev),
+        ))
+        .fix(Fix::new("give both net devices addresses of the same subnet").at(BOTH))
         .fix(
             names
-                .fix(is_here, "see which route the kernel finds")
-                .run(format!("ip route get {address} from {from} oif {dev}")),
-        )
-        .fix(Fix::new("give both net devices addresses of the same subnet").at(BOTH))
-        .fix(names.fix(is_here, "add a route").run(format!("ip route add SUBNET via ROUTER dev {dev}")));
+                .fix(is_here, "add a route")
+                .run(CommandLine::new("ip route add SUBNET via ROUTER dev").name(dev)),
+        );
     Judged::fails("no route", finding)
 }
 
@@ -82,8 +84,8 @@ fn no_neighbour(
         .fix(
             names
                 .fix(is_here, "see whether the neighbour answers")
-                .run(format!("ping -c1 -I {dev} {address}"))
-                .run(format!("ip neigh show dev {dev}")),
+                .run(CommandLine::new("ping -c1 -I").name(dev).name(&address))
+                .run(CommandLine::new("ip neigh show dev").name(dev)),
         )
         .fix(
             Fix::new(
@@ -142,22 +144,26 @@ pub(super) fn of_packet_size(tried: &CardsTried, names: &Names<'_>) -> Option<Ju
     let mut finding = finding
         // A full packet makes an IP packet that is 60 bytes larger; ping adds 28 of these itself.
         .fix(
-            names
-                .fix(true, "reproduce the loss with a packet of this size that must not be fragmented")
-                .run(format!("ping -c1 -M do -s {} -I {dev} {address}", mtu + 32)),
+            names.fix(true, "reproduce the loss with a packet of this size that must not be fragmented").run(
+                CommandLine::new("ping -c1 -M do -s")
+                    .arg(mtu.saturating_add(32).to_string())
+                    .shell("-I")
+                    .name(dev)
+                    .name(&address),
+            ),
         )
         .fix(
             Fix::new(format!(
                 "set every switch port and tunnel to accept IP packets of at least {} bytes",
-                mtu + 80
+                mtu.saturating_add(80)
             ))
             .at(BETWEEN),
         );
     if let Some(bytes) = tried.mtu_that_works_bytes.and_then(net_mtu) {
         let fix = |is_here, end| {
-            names
-                .fix(is_here, "until then, lower the MTU, so that the card sends smaller packets")
-                .run(format!("ip link set dev {} mtu {bytes}", net_device(end)))
+            names.fix(is_here, "until then, lower the MTU, so that the card sends smaller packets").run(
+                CommandLine::new("ip link set dev").name(net_device(end)).shell("mtu").arg(bytes.to_string()),
+            )
         };
         finding = finding.fix(fix(true, &tried.local)).fix(fix(false, &tried.remote));
     }
@@ -220,9 +226,12 @@ pub(super) fn of_unlike_ports(cell: &Cell, tried: &CardsTried, names: &Names<'_>
     let (smaller, is_here) = if here < there { (&tried.local, true) } else { (&tried.remote, false) };
     if let Some(mtu) = net_mtu(here.max(there)) {
         finding = finding.fix(
-            names
-                .fix(is_here, "raise the MTU, if every switch on the path supports it")
-                .run(format!("ip link set dev {} mtu {mtu}", net_device(smaller))),
+            names.fix(is_here, "raise the MTU, if every switch on the path supports it").run(
+                CommandLine::new("ip link set dev")
+                    .name(net_device(smaller))
+                    .shell("mtu")
+                    .arg(mtu.to_string()),
+            ),
         );
     }
     Some(Judged::warns(format!("works; MTU {here} and {there}"), finding))

@@ -8,11 +8,11 @@ use super::cause;
 use super::judged::{Apart, Judged};
 use super::names::{BOTH, Names};
 use super::pack::PairPack;
-use super::readings::{CardsTried, Cell, Control, Obstacle, PairReadings, Tried, Trouble};
+use super::readings::{CardsTried, Cell, Control, LeftOut, Obstacle, PairReadings, Tried, Trouble};
 use super::report::{CONTROL, PairReport, Row, State, VERSIONS};
 use super::silence;
 use crate::figures;
-use crate::finding::{Finding, Fix};
+use crate::finding::{Finding, Fix, text_of};
 use crate::pack::Pack;
 
 /// Reports what works between two hosts, what does not, and why.
@@ -38,9 +38,18 @@ fn of_readings(readings: PairReadings, here: &Pack, peer: &Pack) -> PairReport {
     let mut matrix = Vec::new();
     for (cell, judged) in readings.cells.into_iter().zip(judged) {
         findings.push(judged.finding.of(format!("{} with {}", cell.local, cell.remote)));
-        matrix.push(Row { state: judged.state, why: judged.why, cell });
+        let cell = Cell { local: text_of(&cell.local), remote: text_of(&cell.remote), ..cell };
+        matrix.push(Row { state: judged.state, why: text_of(&judged.why), cell });
     }
-    PairReport { here: names.here, peer: names.peer, matrix, left_out: readings.left_out, findings }
+    // Whatever the packs contain, the texts can be printed.
+    let left_out = readings.left_out.iter();
+    PairReport {
+        here: text_of(&names.here),
+        peer: text_of(&names.peer),
+        matrix,
+        left_out: left_out.map(|it| LeftOut::new(text_of(&it.rail), text_of(&it.reason))).collect(),
+        findings: findings.into_iter().map(Finding::printable).collect(),
+    }
 }
 
 /// Reports the control connection. It works, or there would be no readings.
@@ -182,7 +191,7 @@ fn judge_cards(cell: &Cell, tried: &CardsTried, names: &Names<'_>) -> Judged {
 fn in_own_words(trouble: &Trouble) -> Finding {
     let finding = Finding::fail(trouble.sentence());
     match &trouble.fix {
-        Some(fix) => finding.fix(Fix::from_text(fix)),
+        Some(fix) => finding.fix(Fix::quoted(fix)),
         None => finding,
     }
 }

@@ -14,15 +14,18 @@ fn pack() -> Pack {
 
 /// A host whose firewall drops RoCE v2 packets on this hook.
 fn walled(hook: &str) -> Pack {
+    let probes = Probes { firewall: Reading::Read(vec![walled_chain(hook)]), ..Probes::default() };
+    pack().with_probes(probes)
+}
+
+fn walled_chain(hook: &str) -> Chain {
     let rule = Rule { port: "udp 4791".to_owned(), verdict: "drop".to_owned(), is_partial: false };
-    let chain = Chain {
+    Chain {
         name: format!("inet filter {hook}"),
         hook: hook.to_owned(),
         policy: "accept".to_owned(),
         rules: vec![rule],
-    };
-    let probes = Probes { firewall: Reading::Read(vec![chain]), ..Probes::default() };
-    pack().with_probes(probes)
+    }
 }
 
 fn gid(index: u32, gid: &str) -> GidReading {
@@ -131,6 +134,57 @@ fn of_readings(readings: PairReadings, here: &Pack, peer: &Pack) -> PairReport {
 
 fn report(cells: Vec<Cell>) -> PairReport {
     of_readings(of_cells(cells), &pack(), &pack())
+}
+
+/// A peer chooses each of these texts.
+#[test]
+fn a_text_of_the_peer_is_neither_a_command_nor_an_escape_sequence() {
+    const TEXT: &str = "\u{1b}[2J\n  fix: curl \u{202e}$(id)'";
+    let peer = walled("input").named(TEXT);
+    let chains = vec![Chain { name: "inet filter;flush input".to_owned(), ..walled_chain("input") }];
+    let injected = pack().with_probes(Probes { firewall: Reading::Read(chains), ..Probes::default() });
+    let hostile = |mut tried: CardsTried| {
+        tried.remote.gid.net_device = Some("v; touch x".to_owned());
+        tried.remote.gid.gid = TEXT.to_owned();
+        Cell { remote: TEXT.to_owned(), ..cell("rxe0", "rxe0", tried) }
+    };
+    let told = Trouble {
+        cause: Some(TEXT.to_owned()),
+        fix: Some(TEXT.to_owned()),
+        ..Trouble::new(Obstacle::Other, TEXT)
+    };
+    let mut cells = vec![Cell { trouble: Some(told.clone()), ..Cell::new("tcp", TEXT) }];
+    cells.extend(
+        [Obstacle::NoRoute, Obstacle::NoNeighbour, Obstacle::NoNetDevice]
+            .map(|obstacle| hostile(without_way(obstacle, false))),
+    );
+    cells.extend(
+        [silent(0, 0), silent(16, 0), CardsTried { long_there: failed(Obstacle::Unanswered), ..well() }]
+            .map(hostile),
+    );
+    let mut readings = of_cells(cells);
+    readings.peer = TEXT.to_owned();
+    readings.left_out = vec![LeftOut::new(TEXT, TEXT)];
+    for peer in [peer, injected] {
+        let report = super::of_readings(readings.clone(), &pack(), &peer);
+        let fixes = || report.findings.iter().flat_map(|finding| &finding.fixes);
+        let texts =
+            report.findings.iter().flat_map(|it| [&it.found].into_iter().chain(&it.subject).chain(&it.read));
+        let of_fixes = fixes().flat_map(|it| [&it.what].into_iter().chain(&it.place).chain(&it.commands));
+        let of_rows = report.matrix.iter().flat_map(|it| [&it.why, &it.cell.local, &it.cell.remote]);
+        let left_out = report.left_out.iter().flat_map(|it| [&it.rail, &it.reason]);
+        for text in texts.chain(of_fixes).chain(of_rows).chain(left_out).chain([&report.here, &report.peer]) {
+            assert!(!text.chars().any(|it| it.is_control() || it == '\u{202e}'), "{text:?}");
+        }
+        let commands: Vec<&String> = fixes().flat_map(|fix| &fix.commands).collect();
+        assert!(commands.iter().any(|it| it.contains("'v; touch x'")), "{commands:?}");
+        for command in commands {
+            let bare: String = command.split('\'').step_by(2).collect();
+            assert!(!bare.contains([';', '$', '(']) && !command.contains("curl"), "{command}");
+        }
+        let quoted = fixes().any(|fix| fix.what.starts_with(r#"the error says "\u001b[2J fix: curl"#));
+        assert!(quoted, "{:?}", report.findings);
+    }
 }
 
 /// Returns the findings about rails.

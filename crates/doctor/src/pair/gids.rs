@@ -2,7 +2,7 @@
 
 use super::names::{BOTH, Names};
 use super::readings::{CardsTried, GidReading};
-use crate::finding::{Finding, Fix};
+use crate::finding::{CommandLine, Finding, Fix};
 
 /// Reports the mismatch, and which other GIDs match.
 pub(super) fn unlike_gids(tried: &CardsTried, names: &Names<'_>, what: &str) -> Finding {
@@ -22,11 +22,11 @@ pub(super) fn unlike_gids(tried: &CardsTried, names: &Names<'_>, what: &str) -> 
         |index, gid: &GidReading| format!("use GID {index}, which is {} and {}", gid.kind, family(gid));
     if let Some(index) = like(&tried.local.gids, remote) {
         let fix = names.fix(true, words(index, remote));
-        finding = finding.fix(fix.run(format!("farreach doctor PEER -x {index}")));
+        finding = finding.fix(fix.run(CommandLine::new("farreach doctor PEER -x").arg(index.to_string())));
     }
     if let Some(index) = like(&tried.remote.gids, local) {
         let fix = names.fix(false, words(index, local));
-        finding = finding.fix(fix.run(format!("farreach serve -x {index}")));
+        finding = finding.fix(fix.run(CommandLine::new("farreach serve -x").arg(index.to_string())));
     }
     if finding.fixes.is_empty() {
         return finding.fix(

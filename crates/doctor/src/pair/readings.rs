@@ -278,7 +278,7 @@ pub struct Trouble {
     pub error: String,
     /// The cause, if it is known.
     pub cause: Option<String>,
-    /// The fix, if one is known. Lines after the first are commands.
+    /// The fix, if one is known.
     pub fix: Option<String>,
 }
 

@@ -1,9 +1,11 @@
 //! Finds firewalls that may drop packets, by the packs of both hosts.
 
+use farreach_text::CommandLine;
+
 use super::names::Names;
 use super::readings::{CardEnd, CardsTried};
 use crate::filter::{Blocked, ROCE, admit, blocked};
-use crate::finding::Finding;
+use crate::finding::{Finding, Fix};
 use crate::pack::Pack;
 use crate::probes::Chain;
 
@@ -27,7 +29,8 @@ pub(super) fn with_suspects(
             finding.found.push_str(&format!("; on {host}, {}", suspect.words()));
             // A chain that drops only some packets may drop others than these.
             is_blocked |= !suspect.is_partial;
-            finding = finding.fix(names.fix(is_here, "accept UDP port 4791").run(suspect.fix));
+            let accept = names.fix(is_here, "accept UDP port 4791");
+            finding = finding.fix(suspect.fix.into_iter().fold(accept, Fix::run));
         }
         is_explained &= is_blocked;
     }
@@ -65,8 +68,8 @@ struct Suspect {
     is_by_rule: bool,
     /// Whether it drops only packets of some address, interface or length.
     is_partial: bool,
-    /// The command that lets them through.
-    fix: String,
+    /// The command that lets them through, if the chain can be named in it.
+    fix: Option<CommandLine>,
 }
 
 impl Suspect {

@@ -283,15 +283,9 @@ fn text(tag: u8, value: &[u8]) -> String {
     printable(&text)
 }
 
-/// Replaces the characters of a text that are not to be printed, and shortens it.
+/// Returns a text of the peer as it can be printed within double quotes.
 pub(super) fn printable(text: &str) -> String {
-    let is_harmless = |char: char| char.is_alphanumeric() || char == ' ' || char.is_ascii_graphic();
-    let clean = |char: char| if is_harmless(char) && char != '"' { char } else { '?' };
-    let mut printed: String = text.chars().take(NAME_CHARS_MAX).map(clean).collect();
-    if text.chars().nth(NAME_CHARS_MAX).is_some() {
-        printed.push('…');
-    }
-    printed
+    farreach_text::one_line(&text.replace('"', "?"), NAME_CHARS_MAX)
 }
 
 #[cfg(test)]
@@ -370,8 +364,8 @@ mod tests {
             }
         };
         check(&good);
-        assert_eq!(printable(names[2]), "?[2Jcleared?");
-        assert_eq!(printable(&"a".repeat(1000)).chars().count(), NAME_CHARS_MAX + 1);
+        assert_eq!(printable(names[2]), r"\u001b[2Jcleared\n");
+        assert_eq!(printable(&"a".repeat(1000)).chars().count(), NAME_CHARS_MAX);
         for len in 0..good.len() {
             check(&good[..len]);
         }

@@ -1,7 +1,9 @@
 //! Handles the frames of peers.
 
+use farreach_text::Untrusted;
+
 use super::budget::NAME_MAX;
-use super::lose::REASON_CHARS_MAX;
+use super::lose::told_by_peer;
 use super::peer::{Expected, Peer};
 use super::{Machine, PeerChange, PeerKey};
 use crate::lost::LostReason;
@@ -56,7 +58,7 @@ impl Machine {
             Frame::Held { next } => self.on_held(key, next),
             Frame::Look => self.on_look(key),
             Frame::Refused { reason } => {
-                let reason = reason.chars().take(REASON_CHARS_MAX).collect();
+                let reason = told_by_peer(&reason);
                 self.lose_peer(key, LostReason::Refused { reason }, true);
             }
             Frame::Goodbye => self.lose_peer(key, LostReason::Goodbye, true),
@@ -98,7 +100,8 @@ impl Machine {
             let why = LostReason::Violation("a name in its hello is longer than 255 bytes");
             return self.lose_peer(key, why, true);
         }
-        let name = hello.name.clone();
+        // Programs print it.
+        let name = Untrusted::new(hello.name.as_str()).shown();
         peer.outgoing.add_room(hello.messages);
         peer.hello = Some(hello);
         self.report_peer(key, PeerChange::Named(name));

@@ -80,6 +80,7 @@ impl Machine {
         };
         if chosen.is_empty() {
             self.send(key, Frame::Goodbye);
+            let theirs = theirs.into_iter().map(Into::into).collect();
             self.lose_peer(key, LostReason::NoCommonRail { theirs, ours }, true);
             return;
         }

@@ -6,6 +6,8 @@
 //!
 //! Invariant: a buffer is never reused while a card may access it.
 
+use farreach_text::Untrusted;
+
 use super::TransferFault;
 use super::links::IN_USE;
 use super::peer::{Due, Lost, Phase, Remains};
@@ -22,7 +24,12 @@ use crate::wire::Frame;
 const NO_REASON: &str = "its link has failed";
 
 /// The maximum number of characters kept of a peer's reason.
-pub(super) const REASON_CHARS_MAX: usize = 400;
+const REASON_CHARS_MAX: usize = 400;
+
+/// Returns a peer's reason, cut to what is kept of it.
+pub(super) fn told_by_peer(reason: &str) -> Untrusted {
+    Untrusted::new(reason.chars().take(REASON_CHARS_MAX).collect::<String>())
+}
 
 impl Machine {
     /// Handles the failure of a link that was detected on this side.
@@ -100,7 +107,7 @@ impl Machine {
             let link = &mut peer.links[index];
             link.lost_there();
             if !link.is_failing() && reason != NO_REASON && reason != IN_USE {
-                let told: String = reason.chars().take(REASON_CHARS_MAX).collect();
+                let told = told_by_peer(reason).shown();
                 let fix = "check the log of the other side and its card (`farreach devices`)";
                 let note = RailError::new("link (peer's end)", told, fix);
                 self.report_peer(key, PeerChange::Note(note.clone()));

@@ -8,7 +8,7 @@ use super::{Event, Machine, OpId, OpenedMemory, PeerKey};
 use crate::access::Access;
 use crate::error::OpenError;
 use crate::lost::LostReason;
-use crate::machine::lose::REASON_CHARS_MAX;
+use crate::machine::lose::told_by_peer;
 use crate::rail::RailError;
 use crate::rights::Rights;
 use crate::wire::Frame;
@@ -215,13 +215,13 @@ impl Machine {
     /// Handles the peer's answer that this side has a grant of its published memory.
     pub(super) fn on_opened(&mut self, key: PeerKey, publication: u64, grant: u64) {
         let opened = self.granted(key, grant).map(|(len, rights)| OpenedMemory { grant, len, rights });
-        let revoked = || OpenError::Refused { reason: "it was revoked meanwhile".to_owned() };
+        let revoked = || OpenError::Refused { reason: "it was revoked meanwhile".into() };
         let answer = opened.ok_or_else(revoked);
         self.answer_opening(key, publication, &answer);
     }
 
     pub(super) fn on_not_opened(&mut self, key: PeerKey, publication: u64, reason: &str) {
-        let reason = reason.chars().take(REASON_CHARS_MAX).collect();
+        let reason = told_by_peer(reason);
         self.answer_opening(key, publication, &Err(OpenError::Refused { reason }));
     }
 

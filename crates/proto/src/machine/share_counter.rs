@@ -6,7 +6,7 @@ use crate::access::Access;
 use crate::counter::CounterId;
 use crate::error::OpenError;
 use crate::lost::LostReason;
-use crate::machine::lose::REASON_CHARS_MAX;
+use crate::machine::lose::told_by_peer;
 use crate::wire::Frame;
 
 impl Machine {
@@ -83,13 +83,13 @@ impl Machine {
 
     /// Handles the peer's answer that this side may raise a counter of it.
     pub(super) fn on_counter_opened(&mut self, key: PeerKey, shared: u64, counter: CounterId) {
-        let closed = || OpenError::Refused { reason: "it was closed meanwhile".to_owned() };
+        let closed = || OpenError::Refused { reason: "it was closed meanwhile".into() };
         let answer = self.knows_counter(key, counter).then_some(counter).ok_or_else(closed);
         self.answer_counter_opening(key, shared, &answer);
     }
 
     pub(super) fn on_counter_not_opened(&mut self, key: PeerKey, shared: u64, reason: &str) {
-        let reason = reason.chars().take(REASON_CHARS_MAX).collect();
+        let reason = told_by_peer(reason);
         self.answer_counter_opening(key, shared, &Err(OpenError::Refused { reason }));
     }
 

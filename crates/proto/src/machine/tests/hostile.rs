@@ -336,7 +336,7 @@ fn a_stranger_that_is_refused_hears_why() {
     machine.handle_frame(PEER, Frame::Refused { reason: "it has 4 peers".repeat(1000) }, 0);
     let reason = lost(&mut machine);
     let Some(LostReason::Refused { reason }) = reason else { panic!("{reason:?}") };
-    assert!(reason.starts_with("it has 4 peers") && reason.len() <= 400);
+    assert!(reason.as_sent().starts_with("it has 4 peers") && reason.as_sent().len() <= 400);
 }
 
 #[test]
@@ -531,4 +531,52 @@ fn assert_openings_are_apart(is_idle: bool, apart: u64) {
     }
     let gaps: Vec<u64> = opened.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert!(gaps.iter().all(|gap| (apart..apart + MS / 10).contains(gap)), "{gaps:?}");
+}
+
+/// What a program prints of a peer has neither escape sequences of terminals nor lines of its own.
+#[test]
+fn no_text_of_a_peer_reaches_a_terminal_as_it_was_sent() {
+    const TEXT: &str = "\u{1b}[2J\u{9b}1A\u{1b}]52;c;eA==\u{7}\n  fix: curl \u{202e}\u{200b}\u{2028}";
+    let assert_harmless = |what: &str, shown: &str| {
+        let is_bad = |it: char| it.is_control() || ['\u{202e}', '\u{200b}', '\u{2028}'].contains(&it);
+        assert!(shown.contains("curl") && !shown.chars().any(is_bad), "{what}: {shown:?}");
+    };
+    let reason = || TEXT.to_owned();
+    let mut stranger = machine();
+    stranger.add_peer(true, 0);
+    stranger.handle_frame(PEER, Frame::Refused { reason: reason() }, 0);
+    let refused = lost(&mut stranger).unwrap();
+    assert_harmless("a refusal", &refused.to_string());
+    assert_harmless("a refusal, for debugging", &format!("{refused:?}"));
+
+    let mut unlike = machine();
+    unlike.add_peer(true, 0);
+    let hello = Hello { name: reason(), rails: vec![reason()], ..Hello::new(2) };
+    unlike.handle_frame(PEER, Frame::Hello(hello), 0);
+    let mut told = events(&mut unlike).into_iter();
+    let Some(Event::Peer(PEER, PeerChange::Named(name))) = told.next() else { panic!("it has a name") };
+    assert_harmless("a name", &name);
+    let Some(Event::Peer(PEER, PeerChange::Lost(apart))) = told.next() else { panic!("it is lost") };
+    assert_harmless("the kind of a rail", &apart.to_string());
+    assert_harmless("the kind of a rail, for debugging", &format!("{apart:?}"));
+
+    let (mut machine, link) = ready_over(properties());
+    events(&mut machine);
+    machine.open(OpId(1), PEER, 7, 0);
+    machine.open_shared_counter(OpId(2), PEER, 8, 0);
+    machine.handle_frame(PEER, Frame::NotOpened { publication: 7, reason: reason() }, 0);
+    machine.handle_frame(PEER, Frame::CounterNotOpened { shared: 8, reason: reason() }, 0);
+    machine.handle_frame(PEER, Frame::LinkLost { link, is_quiet: true, reason: reason() }, 0);
+    let mut count = 0;
+    for event in events(&mut machine) {
+        let shown = match event {
+            Event::Opened(_, Err(error)) | Event::CounterOpened(_, Err(error)) => error.to_string(),
+            Event::Peer(PEER, PeerChange::Note(note)) => format!("{note} {}", note.cause),
+            Event::Peer(PEER, PeerChange::LinkLost { reason: Some(error), .. }) => error.to_string(),
+            _ => continue,
+        };
+        assert_harmless("an answer", &shown);
+        count += 1;
+    }
+    assert_eq!(count, 4);
 }
