@@ -50,18 +50,23 @@ impl From<Exit> for ExitCode {
 
 /// An error as the user sees it. Every error is finally converted to it, and an agent sends it to
 /// its client.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+///
+/// It is not read from another process: [`TheirFailure`](crate::session::TheirFailure) is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{error}")]
 pub(crate) struct Failure {
     pub(crate) error: String,
     pub(crate) cause: Option<String>,
     pub(crate) fix: Option<String>,
+    /// The fix that another process names, as a quotation.
+    #[serde(skip)]
+    pub(crate) their_fix: Option<String>,
     pub(crate) exit: Exit,
 }
 
 impl Failure {
     pub(crate) fn new(exit: Exit, error: impl Into<String>) -> Self {
-        Self { error: error.into(), cause: None, fix: None, exit }
+        Self { error: error.into(), cause: None, fix: None, their_fix: None, exit }
     }
 
     pub(crate) fn cause(mut self, cause: impl Into<String>) -> Self {
@@ -95,7 +100,7 @@ impl Failure {
         let Some((mut failure, own_words)) = known else {
             let causes: Vec<String> = error.chain().skip(1).map(ToString::to_string).collect();
             let cause = (!causes.is_empty()).then(|| causes.join(": "));
-            return Self { error: error.to_string(), cause, fix: None, exit: Exit::Failed };
+            return Self { cause, ..Self::new(Exit::Failed, error.to_string()) };
         };
         // A context around the error states the operation.
         let outermost = error.to_string();
@@ -126,7 +131,7 @@ fn of_engine(error: &Error) -> Failure {
     // A message that contains its cause is not followed by it.
     let what = message.strip_suffix(&format!(": {cause}")).unwrap_or(&message).to_owned();
     let cause = (what != cause).then(|| cause.to_owned());
-    Failure { error: what, cause, fix: Some(error.fix().to_owned()), exit }
+    Failure { cause, ..Failure::new(exit, what).fix(error.fix()) }
 }
 
 fn of_rail(error: &RailError) -> Failure {

@@ -6,7 +6,8 @@ use crate::agent::{AGENT_BYTES, Task};
 use crate::cmd::{bench, doctor};
 use crate::exit::Failure;
 use crate::session::{
-    self, HEAD_LEN, Notice, Order, Other, PeerAddress, Welcome, check_head, framed, head, understand,
+    self, HEAD_LEN, Notice, Order, Other, PeerAddress, TheirFailure, Welcome, check_head, head,
+    of_the_server, understand,
 };
 
 /// Reads an order as the server does: its bounds first. Returns the memory that it needs, if it is
@@ -43,14 +44,12 @@ pub fn message_of_server(bytes: &[u8]) {
     fn read<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
         serde_json::from_slice(bytes).ok()
     }
-    if let Some(Err(failure)) = read::<Result<Welcome, Failure>>(bytes) {
-        told(&failure);
-        assert!(session::refusal(&failure).starts_with(&head()));
+    if let Some(Err(failure)) = read::<Result<Welcome, TheirFailure>>(bytes) {
+        assert!(session::refusal(&failure.clone().of_this_program()).starts_with(&head()));
+        told(&of_the_server(failure));
     }
-    if let Some(notice) = read::<Notice>(bytes) {
-        let again = serde_json::to_vec(&notice).expect("a notice can be encoded");
-        assert_eq!(read::<Notice>(&again), Some(notice));
-        assert_eq!(framed(&again)[4..], again);
+    if let Some(Notice::Refused(failure)) = read::<Notice<TheirFailure>>(bytes) {
+        told(&of_the_server(failure));
     }
     if let Some(first) = bytes.first_chunk::<HEAD_LEN>() {
         for other in [Other::Client, Other::Server] {
@@ -84,5 +83,6 @@ pub fn names(text: &str) {
 
 /// A user reads a failure.
 fn told(failure: &Failure) {
-    let _ = failure.sentence();
+    let text = failure.sentence();
+    assert_eq!(farreach_text::one_line(&text, usize::MAX), text, "a text of the other side is shown as text");
 }

@@ -102,6 +102,7 @@ pub(crate) struct Wish {
     /// RDMA devices of verbs, including Soft-RoCE.
     pub(crate) cards: bool,
     /// Rails that meet by their names: providers of libfabric, and `shm`.
+    #[serde(deserialize_with = "farreach_text::lines")]
     pub(crate) providers: Vec<String>,
     /// Where the processes run that offer `shm`; only a server tells it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

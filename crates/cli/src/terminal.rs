@@ -6,15 +6,18 @@ use std::time::SystemTime;
 
 use comfy_table::{ContentArrangement, Table, presets};
 use farreach::Warning;
+use farreach_text::{one_line, printable};
 
 use crate::exit::{Exit, Failure};
+use crate::report::Told;
+use crate::show::paint::Paint;
 use crate::units;
 
 /// Prints a result. A closed stdout (`| head`) is not an error: the command continues, and keeps
 /// its exit code.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    match stdout.write_all(harmless(text).as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other,
     }
@@ -26,18 +29,21 @@ pub(crate) fn tell_failure(failure: &Failure, wants_json: bool) -> Exit {
         let told = serde_json::json!({
             "schema_version": 1,
             "exit_code": failure.exit.code(),
-            "error": { "error": failure.error, "cause": failure.cause, "fix": failure.fix },
+            "error": Told::from(failure),
         });
         // If stdout is closed, stderr remains.
         let _ = print(&format!("{told:#}\n"));
     }
     let width = io::stderr().is_terminal().then(terminal_width);
-    let mut text = folded("error: ", &failure.error, width);
+    let mut text = folded("error: ", &one_line(&failure.error, TEXT_MAX), width);
     if let Some(cause) = &failure.cause {
-        text.push_str(&folded("cause: ", cause, width));
+        text.push_str(&folded("cause: ", &one_line(cause, TEXT_MAX), width));
     }
     if let Some(fix) = &failure.fix {
         text.push_str(&folded("  fix: ", fix, width));
+    }
+    if let Some(fix) = &failure.their_fix {
+        text.push_str(&folded("their fix: ", &one_line(fix, TEXT_MAX), width));
     }
     tell_raw(&text);
     failure.exit
@@ -64,20 +70,35 @@ pub(crate) fn warn_with_fix(warning: &Warning) {
 /// Prints a line of the server's log on stderr, with a timestamp. Parts of the line may come from a
 /// client.
 pub(crate) fn log(line: &str) {
-    tell(&format!("{} {}", units::utc(SystemTime::now()), harmless(line)));
+    tell(&format!("{} {}", units::utc(SystemTime::now()), one_line(line, LINE_MAX)));
 }
 
 /// The longest line of a log, in characters.
 const LINE_MAX: usize = 1000;
 
-/// Replaces control characters, which could forge lines or change the terminal, and cuts long lines.
-fn harmless(line: &str) -> String {
-    line.chars().take(LINE_MAX).map(|it| if it.is_control() { '\u{fffd}' } else { it }).collect()
+/// The longest error and the longest cause, in characters.
+const TEXT_MAX: usize = 4000;
+
+/// Returns text with its line breaks and its paint, and nothing else that a terminal would obey or hide.
+/// Everything that this command writes passes here: names of devices and files, and the texts of
+/// libraries, may contain anything.
+pub(crate) fn harmless(text: &str) -> String {
+    let mut harmless = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\x1b') {
+        let (before, after) = rest.split_at(at);
+        harmless.push_str(&printable(before));
+        let painted = Paint::sequence(after);
+        let (escape, after) = after.split_at(painted.map_or(1, str::len));
+        harmless.push_str(&if painted.is_some() { escape.into() } else { printable(escape) });
+        rest = after;
+    }
+    harmless + &printable(rest)
 }
 
 fn tell_raw(text: &str) {
     // If stderr is closed too, there is nowhere left to report to.
-    let _ = io::stderr().write_all(text.as_bytes());
+    let _ = io::stderr().write_all(harmless(text).as_bytes());
 }
 
 /// Returns the width of the terminal, or `None` if stdout is not a terminal and lines are not
@@ -102,6 +123,8 @@ pub(crate) fn table(
     rows: impl IntoIterator<Item = Vec<String>>,
     width: Option<u16>,
 ) -> String {
+    let rows =
+        rows.into_iter().map(|row| row.iter().map(|cell| one_line(cell, TEXT_MAX)).collect::<Vec<_>>());
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(header).add_rows(rows);
     match width {
@@ -170,8 +193,14 @@ mod tests {
 
     #[test]
     fn a_log_line_is_one_line_without_control_characters() {
-        assert_eq!(harmless("a\nb\x1b[2Jc\u{9b}d é"), "a\u{fffd}b\u{fffd}[2Jc\u{fffd}d é");
-        assert_eq!(harmless(&"é".repeat(2 * LINE_MAX)).chars().count(), LINE_MAX);
+        assert_eq!(one_line("a\nb\x1b[2Jc\u{9b}d é", LINE_MAX), r"a\nb\u001b[2Jc\u009bd é");
+    }
+
+    #[test]
+    fn paint_and_line_breaks_are_all_that_a_terminal_obeys() {
+        let text = "\x1b[1;31mFAIL\x1b[0m a\x1b[2J\x1b[8m\x1b\u{9b}b\u{202e}\n\tc\x1b";
+        let expected = "\x1b[1;31mFAIL\x1b[0m a\\u001b[2J\\u001b[8m\\u001b\\u009bb\\u202e\n\\tc\\u001b";
+        assert_eq!(harmless(text), expected);
     }
 
     #[test]

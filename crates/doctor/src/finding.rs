@@ -47,8 +47,7 @@ impl Fix {
     /// Creates a fix from the text of an error in a pack, as a quotation: whoever wrote the pack may have
     /// written anything there, so nothing of it is a command to copy.
     pub fn quoted(text: &str) -> Self {
-        let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        Self::new(format!("the error says {}", Untrusted::new(lines.join(" ")).quoted()))
+        Self::new(format!("the error says {}", Untrusted::new(text).quoted()))
     }
 
     /// Adds a command, or a line of a configuration file: a text of this program, with quoted arguments.

@@ -99,15 +99,16 @@ impl fmt::Display for CommandLine {
             match part {
                 Part::Shell(text) => f.write_str(text)?,
                 Part::Line(text) => f.write_str(text)?,
-                Part::Argument(argument) => f.write_str(&quoted(argument))?,
+                Part::Argument(argument) => f.write_str(&shell_word(argument))?,
             }
         }
         Ok(())
     }
 }
 
-/// Returns an argument as a word of a shell.
-fn quoted(argument: &str) -> String {
+/// Returns an argument as a word of a shell, quoted if it needs that. One that cannot be printed is
+/// replaced by the placeholder `ARGUMENT`.
+pub fn shell_word(argument: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+@%=:,".contains(letter);
     if !argument.chars().all(is_harmless) {
         return "ARGUMENT".to_owned();

@@ -25,6 +25,6 @@ mod command;
 mod escape;
 mod untrusted;
 
-pub use command::CommandLine;
+pub use command::{CommandLine, shell_word};
 pub use escape::{one_line, printable};
-pub use untrusted::{Untrusted, line, optional_line};
+pub use untrusted::{Untrusted, line, lines};

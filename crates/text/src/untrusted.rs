@@ -34,10 +34,11 @@ impl Untrusted {
         one_line(&self.0, SHOWN_MAX)
     }
 
-    /// Returns the same line within double quotes, for a text that is not to be taken for one of this
-    /// program.
+    /// Returns the same within double quotes, for a text that is not to be taken for one of this program.
+    /// Its lines are joined by spaces.
     pub fn quoted(&self) -> String {
-        format!("\"{}\"", self.shown().replace('"', "\\\""))
+        let lines: Vec<&str> = self.0.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        format!("\"{}\"", one_line(&lines.join(" "), SHOWN_MAX).replace('"', "\\\""))
     }
 }
 
@@ -60,9 +61,9 @@ pub fn line<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     Untrusted::deserialize(from).map(|text| text.shown())
 }
 
-/// Like [`line`], for an optional text.
-pub fn optional_line<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
-    Option::<Untrusted>::deserialize(from).map(|text| text.map(|text| text.shown()))
+/// Like [`line`], for a list of texts.
+pub fn lines<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    Vec::<Untrusted>::deserialize(from).map(|texts| texts.iter().map(Untrusted::shown).collect())
 }
 
 #[cfg(test)]
@@ -71,10 +72,10 @@ mod tests {
 
     #[test]
     fn it_is_quoted_wherever_it_is_printed() {
-        let told = Untrusted::new("x\" fix: \x1b[2J");
+        let told = Untrusted::new("x\"\r\n  fix: \x1b[2J\n");
         assert_eq!(told.quoted(), r#""x\" fix: \u001b[2J""#);
         assert_eq!(format!("{told:?}"), told.quoted());
-        assert_eq!(told.as_sent(), "x\" fix: \x1b[2J");
+        assert_eq!(told.as_sent().lines().count(), 2);
     }
 
     #[test]
@@ -83,12 +84,11 @@ mod tests {
         struct Told {
             #[serde(deserialize_with = "line")]
             host: String,
-            #[serde(default, deserialize_with = "optional_line")]
-            cause: Option<String>,
+            #[serde(deserialize_with = "lines")]
+            rails: Vec<String>,
         }
-        let told: Told = serde_json::from_str(r#"{ "host": "a\nb", "cause": "\u001b" }"#).unwrap();
-        assert_eq!((told.host.as_str(), told.cause.as_deref()), (r"a\nb", Some(r"\u001b")));
-        let told: Told = serde_json::from_str(r#"{ "host": "a" }"#).unwrap();
-        assert_eq!(told.cause, None);
+        let told: Told = serde_json::from_str(r#"{ "host": "a\nb", "rails": ["tcp", "\u001b"] }"#).unwrap();
+        assert_eq!(told.host, r"a\nb");
+        assert_eq!(told.rails, ["tcp", r"\u001b"]);
     }
 }

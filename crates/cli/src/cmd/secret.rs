@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Subcommand;
 use farreach::Secret;
+use farreach_text::shell_word;
 
 use crate::exit::Exit;
-use crate::session::quoted;
 use crate::terminal;
 
 /// `farreach secret`
@@ -41,7 +41,7 @@ FARREACH_SECRET.";
 pub(crate) fn run(args: &SecretArgs) -> Result<Exit> {
     let SecretCommand::New { file } = &args.command;
     Secret::create(file)?;
-    let file = quoted(&file.display().to_string());
+    let file = shell_word(&file.display().to_string());
     terminal::print(&format!(
         "made {file}: 256 random bits, for its owner only
 

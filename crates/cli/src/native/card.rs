@@ -35,7 +35,9 @@ struct Rail {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Proposal {
     /// The client's card.
+    #[serde(deserialize_with = "farreach_text::line")]
     pub(crate) card: String,
+    #[serde(deserialize_with = "farreach_text::line")]
     kind: String,
     /// Its index among the client's cards of the same kind.
     place: usize,

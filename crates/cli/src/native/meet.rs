@@ -10,12 +10,13 @@ use super::card::{Card, Cards, Proposal};
 use super::link::{Link, LinkRules};
 use super::memory::Memory;
 use crate::exit::{Exit, Failure};
-use crate::session::Channel;
+use crate::session::{Channel, TheirFailure, of_the_other_side};
 
 /// The agent's answer: its queue pairs and memory.
 #[derive(Debug, Serialize, Deserialize)]
 struct Offer {
     /// The agent's card.
+    #[serde(deserialize_with = "farreach_text::line")]
     card: String,
     has_atomics: bool,
     ends: Vec<End>,
@@ -105,7 +106,7 @@ pub(crate) fn call(
     let prepared = prepare_call(cards, channel, rules);
     channel.send(prepared.as_ref().map(|(proposal, ..)| proposal))?;
     let (_, card, mut links) = prepared?;
-    let offer: Result<Offer, Failure> = channel.recv()?;
+    let offer: Result<Offer, TheirFailure> = channel.recv()?;
     let offer = offer.map_err(of_the_other_side)?;
     connect(&card, &mut links, &offer.ends)?;
     channel.send(Answer { ends: ends(&links) })?;
@@ -132,7 +133,7 @@ pub(crate) fn receive(
     rules: impl FnOnce(&Card) -> Result<LinkRules, Failure>,
     memory: impl FnOnce(&Card) -> Result<Memory, Failure>,
 ) -> Result<Received> {
-    let proposal: Result<Proposal, Failure> = channel.recv()?;
+    let proposal: Result<Proposal, TheirFailure> = channel.recv()?;
     let proposal = proposal.map_err(of_the_other_side)?;
     let prepared = prepare_offer(cards, channel, &proposal, rules, memory);
     channel.send(prepared.as_ref().map(|(card, memory, links)| Offer {
@@ -159,10 +160,6 @@ fn prepare_offer(
     let (rules, memory) = (rules(&card)?, memory(&card)?);
     let links = links(&card, &rules, channel)?;
     Ok((card, memory, links))
-}
-
-fn of_the_other_side(failure: Failure) -> Failure {
-    Failure { error: format!("on the other side: {}", failure.error), ..failure }
 }
 
 fn links(card: &Card, rules: &LinkRules, channel: &Channel) -> Result<Vec<Link>, Failure> {

@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
+use farreach_text::shell_word;
+
 use crate::exit::{Exit, Failure};
 
 /// A peer's address as it was typed.
@@ -24,10 +26,14 @@ impl PeerAddress {
             let fix = match self.host.split_once('%') {
                 Some((_, interface)) => {
                     format!(
-                        "name the interface that leads to the peer; to check this one:\nip link show {interface}"
+                        "name the interface that leads to the peer; to check this one:\nip link show {}",
+                        shell_word(interface)
                     )
                 }
-                None => format!("use an IP address, or a name that resolves:\ngetent hosts {}", self.host),
+                None => {
+                    let host = shell_word(&self.host);
+                    format!("use an IP address, or a name that resolves:\ngetent hosts {host}")
+                }
             };
             Failure::new(Exit::PeerLost, format!("cannot connect to {}", self.told(port)))
                 .cause(cause)

@@ -4,9 +4,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use farreach::{Error, ErrorKind, Peer};
+use farreach_text::Untrusted;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
+use super::theirs::{TheirFailure, of_the_other_side, stopped};
 use crate::exit::{self, Exit, Failure, NotHeard};
 use crate::interrupt;
 
@@ -47,11 +49,11 @@ struct TimeLimit {
     test_time: Duration,
 }
 
-/// A message, or the reason why there is none.
+/// A message, or the reason why there is none: a `Failure` of this side, or a `TheirFailure`.
 #[derive(Debug, Serialize, Deserialize)]
-enum Message<T> {
+enum Message<T, F> {
     Value(T),
-    Failed(Failure),
+    Failed(F),
 }
 
 impl Channel {
@@ -67,12 +69,12 @@ impl Channel {
 
     /// Sends a value.
     pub(crate) fn send(&self, message: impl Serialize) -> Result<()> {
-        self.send_message(&Message::Value(message))
+        self.send_message(&Message::<_, Failure>::Value(message))
     }
 
     /// Sends this side's failure, and waits until the other side has received it and disconnected.
     pub(crate) fn send_failure(&self, failure: &Failure) -> Result<()> {
-        self.send_message(&Message::<()>::Failed(failure.clone()))?;
+        self.send_message(&Message::<(), _>::Failed(failure))?;
         self.linger();
         Ok(())
     }
@@ -87,7 +89,7 @@ impl Channel {
         }
     }
 
-    fn send_message<T: Serialize>(&self, message: &Message<T>) -> Result<()> {
+    fn send_message(&self, message: &impl Serialize) -> Result<()> {
         let mut bytes = MESSAGE_MARK.to_vec();
         serde_json::to_writer(&mut bytes, message).context("cannot encode a message")?;
         Ok(self.peer.send(bytes).wait(SOON)?)
@@ -193,7 +195,9 @@ impl Channel {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let bytes = self.peer.recv().wait(left).ok()?;
-            let message = bytes.strip_prefix(MESSAGE_MARK).map(serde_json::from_slice::<Message<IgnoredAny>>);
+            let message = bytes
+                .strip_prefix(MESSAGE_MARK)
+                .map(serde_json::from_slice::<Message<IgnoredAny, TheirFailure>>);
             if let Some(Ok(Message::Failed(failure))) = message {
                 return Some(of_the_other_side(failure));
             }
@@ -266,21 +270,18 @@ const MESSAGE_MARK: &[u8] = b"farreach message";
 
 pub(crate) fn understand<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     let not_understood = |cause: String| {
+        let cause = Untrusted::new(cause).shown();
         let failure = Failure::new(Exit::Failed, "cannot parse a message from the other side");
         failure.cause(cause).fix("install the same version of farreach on both hosts")
     };
     let Some(message) = bytes.strip_prefix(MESSAGE_MARK) else {
         return Err(not_understood("received data where a message was expected".to_owned()).into());
     };
-    match serde_json::from_slice(message) {
+    match serde_json::from_slice::<Message<T, TheirFailure>>(message) {
         Ok(Message::Value(message)) => Ok(message),
         Ok(Message::Failed(failure)) => Err(of_the_other_side(failure).into()),
         Err(error) => Err(not_understood(error.to_string()).into()),
     }
-}
-
-pub(crate) fn stopped() -> Failure {
-    Failure::new(Exit::PeerLost, "the server was stopped").fix("start the server again, then the test")
 }
 
 fn out_of_time(test_time: Duration) -> Failure {
@@ -290,12 +291,4 @@ fn out_of_time(test_time: Duration) -> Failure {
             test_time.as_secs_f64()
         ))
         .fix("measure less, or start the server with a larger --test-time")
-}
-
-fn of_the_other_side(failure: Failure) -> Failure {
-    // The failure itself states which side it is about.
-    if failure == stopped() {
-        return failure;
-    }
-    Failure { error: format!("on the other side: {}", failure.error), ..failure }
 }

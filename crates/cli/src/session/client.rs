@@ -10,7 +10,8 @@ use farreach::{Engine, Tls};
 use serde::Serialize;
 
 use super::handshake::{Line, Other, is_closed};
-use super::{Channel, EngineRules, Notice, Order, Security, Welcome, host_name, named, stopped};
+use super::theirs::{TheirFailure, of_the_server};
+use super::{Channel, EngineRules, Notice, Order, Security, Welcome, host_name, named};
 use crate::args::ClientArgs;
 use crate::bounds;
 use crate::exit::{Exit, Failure};
@@ -255,7 +256,7 @@ pub(crate) struct Placed {
     renewal: Option<Renewal>,
     /// The time from the order to the server's first notice.
     pub(crate) round_trip: Duration,
-    first: Notice,
+    first: Notice<TheirFailure>,
 }
 
 /// The configuration of a second TLS session with the same host.
@@ -321,7 +322,7 @@ fn waiting(ahead: usize, served: usize) -> String {
 /// Waits for the agent, and hands the connection to the engine.
 pub(crate) fn meet(engine: &Engine, placed: Placed) -> Result<farreach::Peer> {
     let mut line = placed.wait()?;
-    let reply: Result<(), Failure> = line.recv()?;
+    let reply: Result<(), TheirFailure> = line.recv()?;
     reply.map_err(of_the_server)?;
     Ok(engine.connect_over(line.into_control())?.wait(RAIL_PATIENCE)?)
 }
@@ -365,16 +366,8 @@ impl<'a> Server<'a> {
 
 fn recv_welcome(line: &mut Line) -> Result<Welcome> {
     line.recv_head(Other::Server)?;
-    let welcome: Result<Welcome, Failure> = line.recv()?;
+    let welcome: Result<Welcome, TheirFailure> = line.recv()?;
     Ok(welcome.map_err(of_the_server)?)
-}
-
-pub(crate) fn of_the_server(failure: Failure) -> Failure {
-    // The failure itself states which side it is about.
-    if failure == stopped() {
-        return failure;
-    }
-    Failure { error: format!("the server reports: {}", failure.error), ..failure }
 }
 
 /// Connects to the first address that accepts.

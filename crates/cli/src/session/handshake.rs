@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use farreach::rustls::CertificateError;
 use farreach::{ControlStream, Tls, TlsSession, rustls};
+use farreach_text::Untrusted;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -502,7 +503,8 @@ fn refused<C>(session: &TlsSession<C>, reason: &rustls::Error, other: Other) -> 
 
 pub(crate) fn garbled(cause: String) -> Failure {
     Failure::new(Exit::PeerLost, "cannot parse a message from the other side")
-        .cause(cause)
+        // The cause may quote the message.
+        .cause(Untrusted::new(cause).shown())
         .fix("install the same version of farreach on both hosts")
 }
 

@@ -33,6 +33,7 @@ mod client;
 mod handshake;
 mod host;
 mod security;
+mod theirs;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -48,20 +49,23 @@ use crate::rails::Wish;
 pub(crate) use address::PeerAddress;
 #[cfg(fuzzing)]
 pub(crate) use channel::understand;
-pub(crate) use channel::{Channel, Received, SOON, patience, stopped};
-pub(crate) use client::{Rules, Session, look, meet, of_the_server, place};
+pub(crate) use channel::{Channel, Received, SOON, patience};
+pub(crate) use client::{Rules, Session, look, meet, place};
 pub(crate) use handshake::{
     HEAD_LEN, Line, Other, TLS_HANDSHAKE, check_head, ended, failure, framed, garbled, head, refusal,
 };
 pub(crate) use host::host_name;
-pub(crate) use security::{SECRET_FILE, Security, SecurityArgs, is_loopback, open_folder, quoted};
+pub(crate) use security::{SECRET_FILE, Security, SecurityArgs, is_loopback, open_folder};
+pub(crate) use theirs::{TheirFailure, of_the_other_side, of_the_server, stopped};
 
 /// The first message of a server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Welcome {
     /// The version of the command.
+    #[serde(deserialize_with = "farreach_text::line")]
     pub(crate) version: String,
     /// The name of the host, for display.
+    #[serde(deserialize_with = "farreach_text::line")]
     pub(crate) host: String,
     /// The rails that an agent opens on request.
     pub(crate) offers: Wish,
@@ -71,7 +75,7 @@ pub(crate) struct Welcome {
 
 /// A message of a server to a client that has sent its order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Notice {
+pub(crate) enum Notice<F = Failure> {
     /// The client waits until an agent can be started. The first notice is this one, at once.
     Waiting {
         /// Connections before this one in the queue.
@@ -79,8 +83,8 @@ pub(crate) enum Notice {
         /// Clients that are being served.
         served: usize,
     },
-    /// The client is not served.
-    Refused(Failure),
+    /// The client is not served. A client reads a `TheirFailure`.
+    Refused(F),
     /// The server has handed the connection to an agent. This is its last message.
     Served,
 }
@@ -90,8 +94,10 @@ pub(crate) enum Notice {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Order<T> {
     /// The version of the command.
+    #[serde(deserialize_with = "farreach_text::line")]
     pub(crate) version: String,
     /// The name of the host, for display.
+    #[serde(deserialize_with = "farreach_text::line")]
     pub(crate) host: String,
     pub(crate) rails: Wish,
     pub(crate) engine: EngineRules,

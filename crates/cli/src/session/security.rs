@@ -10,6 +10,7 @@ use std::sync::Once;
 
 use anyhow::Result;
 use farreach::{Secret, Tls, TlsParts};
+use farreach_text::shell_word;
 
 use super::host_name;
 use crate::exit::{Exit, Failure};
@@ -222,17 +223,8 @@ pub(crate) fn is_loopback(ip: IpAddr) -> bool {
 
 /// Returns the command as it was typed, with more flags at its end, to be copied.
 pub(crate) fn typed_with(more: &str) -> String {
-    let words = env::args().skip(1).map(|word| quoted(&word));
+    let words = env::args().skip(1).map(|word| shell_word(&word));
     ["farreach".to_owned()].into_iter().chain(words).chain([more.to_owned()]).collect::<Vec<_>>().join(" ")
-}
-
-/// Quotes a word for a shell, if it needs quotes.
-pub(crate) fn quoted(word: &str) -> String {
-    let is_plain = |char: char| char.is_ascii_alphanumeric() || "-_./:,@%+=".contains(char);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]
@@ -272,21 +264,6 @@ mod tests {
             let args = SecurityArgs { secret_file: value("--secret-file"), tls: value("--tls") };
             let insecure = flags.iter().any(|it| it == "--insecure");
             assert_eq!(Security::chosen(&args, insecure, has_variable), security);
-        }
-    }
-
-    #[test]
-    fn a_command_to_copy_is_quoted_where_a_shell_needs_it() {
-        for (word, shown) in [
-            ("-p", "-p"),
-            ("storage-7:18520", "storage-7:18520"),
-            ("[::1]:18520", "'[::1]:18520'"),
-            ("my file", "'my file'"),
-            ("it's", r"'it'\''s'"),
-            ("$(reboot)", "'$(reboot)'"),
-            ("", "''"),
-        ] {
-            assert_eq!(quoted(word), shown);
         }
     }
 }

@@ -46,6 +46,12 @@ impl Paint {
         self.with("2", text)
     }
 
+    /// Returns the escape sequence at the beginning of a text, if it is one of paint.
+    pub(crate) fn sequence(text: &str) -> Option<&str> {
+        const SEQUENCES: [&str; 5] = ["\x1b[36m", "\x1b[32m", "\x1b[1;31m", "\x1b[2m", "\x1b[0m"];
+        SEQUENCES.into_iter().find(|sequence| text.starts_with(sequence))
+    }
+
     fn with(self, code: &str, text: &str) -> String {
         if self.is_on && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
@@ -75,6 +81,11 @@ mod tests {
     fn colour_ends_where_the_text_does() {
         assert_eq!(COLOURED.bad("no"), "\x1b[1;31mno\x1b[0m");
         assert_eq!(COLOURED.figure(""), "");
+        for painted in [COLOURED.figure("a"), COLOURED.good("a"), COLOURED.bad("a"), COLOURED.faint("a")] {
+            let begin = Paint::sequence(&painted).unwrap_or_default();
+            assert!(!begin.is_empty() && painted == format!("{begin}a\x1b[0m"), "{painted:?}");
+        }
+        assert_eq!(Paint::sequence("\x1b[8ma"), None);
         assert_eq!(Paint::PLAIN.bad("no"), "no");
     }
 }

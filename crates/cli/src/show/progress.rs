@@ -11,7 +11,8 @@ use serde::Serialize;
 
 use super::sparkline::Sparkline;
 use crate::report::SCHEMA_VERSION;
-use crate::{terminal, units};
+use crate::terminal::{self, harmless};
+use crate::units;
 
 /// Short enough to follow, and long enough for a log.
 const LINE_INTERVAL: Duration = Duration::from_secs(1);
@@ -319,6 +320,8 @@ impl Place {
     }
 
     fn show(&mut self, done: u64, line: String) {
+        // It may name the other side.
+        let line = harmless(&line);
         match self {
             Self::Screen(bar) => {
                 bar.set_position(done);

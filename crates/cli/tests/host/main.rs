@@ -7,6 +7,7 @@ mod support {
     pub(crate) mod bash;
     pub(crate) mod client;
     pub(crate) mod host;
+    pub(crate) mod raw;
     pub(crate) mod run;
     pub(crate) mod schema;
     pub(crate) mod server;
@@ -18,6 +19,7 @@ mod doctor_host;
 mod doctor_packs;
 mod failures;
 mod help_texts;
+mod hostile_server;
 mod places;
 mod shm;
 mod tls;

@@ -170,11 +170,11 @@ fn way_1_a_client_without_tls_is_told_what_the_server_wants() {
     for (flags, fix) in [
         (
             tls(&server),
-            "start the client with a certificate of the server's CA:\n       farreach COMMAND PEER --tls FOLDER",
+            "their fix: \"start the client with a certificate of the server's CA: farreach COMMAND PEER --tls FOLDER\"\n",
         ),
         (
             ["--secret-file", &secret],
-            "start the client with the server's secret:\n       farreach COMMAND PEER --secret-file farreach.secret",
+            "their fix: \"start the client with the server's secret: farreach COMMAND PEER --secret-file farreach.secret\"\n",
         ),
     ] {
         let served = Served::by(&flags);

@@ -62,7 +62,7 @@ fn a_side_without_tls_is_told_which_one_it_is() {
     let authority = Authority::new("the house");
     let own = folder(&authority.certify(&["127.0.0.1"]), &authority);
     let secured = Server::start(&["--tls", text(own.path())]);
-    let fix = "fix: start the client with a certificate of the server's CA:";
+    let fix = "their fix: \"start the client with a certificate of the server's CA:";
     assert_told(&ping(&secured, &[]), &["it accepts TLS only", fix]);
     let plain = Server::start(&[]);
     assert_told(

@@ -121,7 +121,7 @@ impl Drop for Client {
     }
 }
 
-/// Runs a command that is to fail with this code: soon, with an error, a cause if there is one, a fix, and these words somewhere.
+/// Runs a command that is to fail with this code: soon, with an error, a cause if there is one, a fix or that of the other side, and these words somewhere.
 pub(crate) fn assert_fails(command: &mut Command, code: i32, words: &[&str]) -> Ended {
     assert_failed(Client::start(command).end_within(TOLD_WITHIN), code, words)
 }
@@ -130,7 +130,8 @@ pub(crate) fn assert_fails(command: &mut Command, code: i32, words: &[&str]) -> 
 pub(crate) fn assert_failed(ended: Ended, code: i32, words: &[&str]) -> Ended {
     assert_eq!(ended.code, Some(code), "{ended:#?}");
     assert!(ended.stderr.lines().any(|line| line.starts_with("error: ")), "no error is told: {ended:#?}");
-    assert!(ended.stderr.lines().any(|line| line.starts_with("  fix: ")), "no fix is told: {ended:#?}");
+    let is_fix = |line: &str| line.starts_with("  fix: ") || line.starts_with("their fix: ");
+    assert!(ended.stderr.lines().any(is_fix), "no fix is told: {ended:#?}");
     for word in words {
         assert!(ended.stderr.contains(word), "{word:?} is not told: {ended:#?}");
     }
@@ -153,7 +154,9 @@ pub(crate) fn assert_fails_as_json(command: &mut Command, code: i32, words: &[&s
     let report = ended.json();
     assert_eq!((&report["schema_version"], &report["exit_code"]), (&1.into(), &code.into()), "{report:#}");
     let told = &report["error"];
-    for (key, lead) in [("error", "error: "), ("cause", "cause: "), ("fix", "  fix: ")] {
+    for (key, lead) in
+        [("error", "error: "), ("cause", "cause: "), ("fix", "  fix: "), ("their_fix", "their fix: ")]
+    {
         assert_eq!(
             told[key].as_str().map(str::to_owned),
             told_behind(&ended.stderr, lead),

@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use farreach_text::shell_word;
 use zeroize::Zeroizing;
 
 use crate::Error;
@@ -25,7 +26,7 @@ pub(super) fn read(
     }
     let user = rustix::process::geteuid().as_raw();
     if let Some(cause) = exposure(status.mode(), status.uid(), user) {
-        let shown = path.display();
+        let shown = shell_word(&path.to_string_lossy());
         let fix = match status.uid() {
             owner if owner == user => format!("give only its owner access:\nchmod 600 {shown}"),
             0 => format!("give only root and a group access, as root:\nchmod 640 {shown}"),

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use farreach_text::shell_word;
 use ring::hkdf::{HKDF_SHA256, KeyType, Salt};
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls::pki_types::PrivatePkcs8KeyDer;
@@ -133,7 +134,7 @@ impl Secret {
                 std::io::ErrorKind::NotFound => {
                     format!(
                         "copy the secret of the other side to this file, or make one:\nfarreach secret new {}",
-                        path.display()
+                        shell_word(&path.to_string_lossy())
                     )
                 }
                 _ => "check that it is a file and that this user may read it".to_owned(),
@@ -143,8 +144,10 @@ impl Secret {
         let bytes = private_file::read(path, FILE_MAX, &operation, &unreadable)?;
         let text = std::str::from_utf8(&bytes).unwrap_or("-");
         Self::parse(text).map_err(|cause| {
-            let fix =
-                format!("make a new secret for both sides:\nfarreach secret new {}.new", path.display());
+            let fix = format!(
+                "make a new secret for both sides:\nfarreach secret new {}.new",
+                shell_word(&path.to_string_lossy())
+            );
             Error::tls(&operation, &cause, &fix)
         })
     }

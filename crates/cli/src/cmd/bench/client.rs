@@ -14,7 +14,7 @@ use crate::interrupt;
 use crate::measure::Stopwatch;
 use crate::native::{self, Cards};
 use crate::report::LatencyOf;
-use crate::session::Session;
+use crate::session::{Session, TheirFailure, of_the_other_side};
 use crate::stream::{Flow, Stream};
 use crate::units;
 
@@ -80,8 +80,8 @@ fn repetitions(
     let mut ends = Vec::new();
     for channel in &session.channels {
         channel.send(Order::Step(step.clone()))?;
-        let made: Result<Ends, Failure> = channel.recv()?;
-        ends.push(made);
+        let made: Result<Ends, TheirFailure> = channel.recv()?;
+        ends.push(made.map_err(of_the_other_side));
     }
     for (channel, ends) in session.channels.iter().zip(ends) {
         let stream: Box<dyn Stream> = match step.native() {

@@ -299,7 +299,7 @@ fn tell(args: &BenchArgs, report: &BenchReport) {
         if lacking.is_whole() {
             terminal::tell_failure(&lacking.why.failure(Exit::Unavailable), false);
         } else {
-            let Told { error, cause, .. } = &lacking.why;
+            let Told { error, cause, .. } = &*lacking.why;
             terminal::tell(&format!("note: {error}: {}", cause.as_deref().unwrap_or_default()));
         }
     }

@@ -55,13 +55,13 @@ pub(crate) struct NotMeasured {
     #[serde(default)]
     pub(crate) sizes_bytes: Vec<u64>,
     #[serde(flatten)]
-    pub(crate) why: Told,
+    pub(crate) why: Box<Told>,
 }
 
 impl NotMeasured {
     /// Creates an entry with this failure as the reason.
     pub(crate) fn new(operation: Option<&str>, error: String, failure: &Failure) -> Self {
-        let why = Told { error, cause: Some(failure.sentence()), fix: failure.fix.clone() };
+        let why = Box::new(Told { error, cause: Some(failure.sentence()), ..Told::from(failure) });
         Self { operation: operation.map(str::to_owned), sizes_bytes: Vec::new(), why }
     }
 

@@ -13,12 +13,14 @@ use crate::units;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Key {
     /// `write`, `read`, `send`
+    #[serde(deserialize_with = "farreach_text::line")]
     pub(crate) operation: String,
     pub(crate) size_bytes: u64,
     /// Operations in flight at once.
     pub(crate) depth: u32,
     /// Queue pairs or endpoints, on each rail.
     pub(crate) queues: u32,
+    #[serde(deserialize_with = "farreach_text::lines")]
     pub(crate) rails: Vec<String>,
 }
 

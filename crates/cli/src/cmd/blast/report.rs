@@ -163,6 +163,7 @@ mod tests {
             error: "the server was stopped".to_owned(),
             cause: None,
             fix: Some("start the server again, then the test".to_owned()),
+            their_fix: None,
         });
         let text = text(&report, Some(80));
         assert_eq!(

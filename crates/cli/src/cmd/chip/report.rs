@@ -1,11 +1,10 @@
 //! The report of `farreach chip`.
 
-use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
 use super::lock::{Contest, Tally};
 use crate::exit::{Exit, Failure};
-use crate::report::{Head, Latency, LatencyOf, Processors};
+use crate::report::{Head, Latency, LatencyOf, Processors, Told};
 use crate::{terminal, units};
 
 /// The completed steps, including those before a failure.
@@ -141,23 +140,8 @@ impl LockReport {
     }
 }
 
-/// An error, as every command reports it.
-#[cfg(test)]
-#[derive(schemars::JsonSchema)]
-#[expect(dead_code, reason = "for the schema alone")]
-struct Told {
-    error: String,
-    cause: Option<String>,
-    fix: Option<String>,
-}
-
 fn told<S: Serializer>(failure: &Option<Failure>, serializer: S) -> Result<S::Ok, S::Error> {
-    let Some(failure) = failure else { return serializer.serialize_none() };
-    let mut told = serializer.serialize_struct("error", 3)?;
-    told.serialize_field("error", &failure.error)?;
-    told.serialize_field("cause", &failure.cause)?;
-    told.serialize_field("fix", &failure.fix)?;
-    told.end()
+    failure.as_ref().map(Told::from).serialize(serializer)
 }
 
 impl ChipReport {

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use farreach_doctor::{Dump, DumpError};
+use farreach_doctor::{CommandLine, Dump, DumpError};
+use farreach_text::printable;
 
 use crate::exit::{Exit, Failure};
 use crate::terminal;
@@ -31,13 +32,14 @@ pub(super) fn load(path: &Path) -> Result<Dump, Failure> {
 
 /// Writes a dump, for analysis on another host.
 pub(super) fn save(dump: &Dump, path: &Path) -> Result<()> {
+    // Who looks at the file sees it on a terminal.
     let text = dump.to_json().context("cannot write the pack as JSON")? + "\n";
-    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    let path = path.display();
+    fs::write(path, printable(&text).as_bytes())
+        .with_context(|| format!("cannot write {}", path.display()))?;
     // The command is alone on its line, to be copied.
-    terminal::tell(&format!(
-        "wrote {path}; diagnose it on another host with:\n  farreach doctor --from {path}"
-    ));
+    let command = CommandLine::new("farreach doctor --from").path(&path.to_string_lossy());
+    let path = path.display();
+    terminal::tell(&format!("wrote {path}; diagnose it on another host with:\n  {command}"));
     Ok(())
 }
 

@@ -148,6 +148,7 @@ struct Summary {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Share {
+    #[serde(deserialize_with = "farreach_text::line")]
     rail: String,
     operations: u64,
     bytes: u64,

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use crate::cmd::THIS_PROGRAM;
 use crate::exit::{Exit, Failure};
 use crate::rails::{self, Found, RailArgs};
+use crate::session::TheirFailure;
 use crate::terminal;
 
 /// Runs in the child: prints the rails for [`send`].
@@ -37,12 +38,12 @@ pub(super) fn send(args: &RailArgs) -> Result<Vec<Found>> {
     }
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
     let output = output.context("cannot start the process that lists the rails")?;
-    let found: Result<Vec<Found>, Failure> = serde_json::from_slice(&output.stdout).map_err(|_| {
+    let found: Result<Vec<Found>, TheirFailure> = serde_json::from_slice(&output.stdout).map_err(|_| {
         Failure::new(Exit::Failed, "cannot list the rails")
             .cause(format!("a library ended the process that lists them: {}", output.status))
             .fix("name the rails with -d; to see which library fails:\nfarreach devices")
     })?;
-    Ok(found?)
+    Ok(found.map_err(TheirFailure::of_this_program)?)
 }
 
 /// Returns the rails that clients can use: the named ones, or all.

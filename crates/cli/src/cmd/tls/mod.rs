@@ -18,11 +18,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Subcommand, value_parser};
+use farreach_text::shell_word;
 
 use self::authority::Authority;
 use self::host::Host;
 use crate::exit::{Exit, Failure};
-use crate::session::quoted;
 use crate::terminal;
 
 /// `farreach tls`
@@ -111,13 +111,13 @@ fn init(args: &InitArgs) -> Result<Exit> {
 
 /// Tells what to copy where, and what to type there.
 fn next(args: &InitArgs, is_new: bool) -> String {
-    let dir = quoted(&args.dir.display().to_string());
+    let dir = shell_word(&args.dir.display().to_string());
     if args.hosts.is_empty() {
         return format!("\nMake a certificate for each host:\nfarreach tls init {dir} HOST\n");
     }
     let mut told = "\nCopy to each host its own folder, and nothing else:\n".to_owned();
     for host in &args.hosts {
-        let folder = quoted(&args.dir.join(host.folder()).display().to_string());
+        let folder = shell_word(&args.dir.join(host.folder()).display().to_string());
         told.push_str(&format!("scp -r {folder} {}:{REMOTE}\n", host.to_copy()));
     }
     // Which of the hosts is the server is a guess, and not even that if the CA has others.
@@ -148,7 +148,7 @@ fn check_hosts(args: &InitArgs) -> Result<(), Failure> {
         let folder = args.dir.join(name);
         if exists(&folder) {
             let shown = folder.display().to_string();
-            let (from, to) = (quoted(&shown), quoted(&format!("{shown}.old")));
+            let (from, to) = (shell_word(&shown), shell_word(&format!("{shown}.old")));
             return Err(failure(format!("cannot make {shown}"), "it exists, and nothing is overwritten")
                 .fix(format!("to renew the certificate, rename the folder first:\nmv {from} {to}")));
         }

@@ -15,7 +15,7 @@ use super::words::{CardTold, ConnectTold, DatagramsTold, Step};
 use crate::exit::{Exit, Failure};
 use crate::measure::{Pattern, any_seed};
 use crate::native::End;
-use crate::session::{Line, of_the_server};
+use crate::session::{Line, TheirFailure, of_the_server};
 use farreach_doctor::pair::readings::{Arrived, CardsTried, Cell, Obstacle, Tried, Trouble};
 
 /// The number of timed round trips: enough for a median.
@@ -30,7 +30,7 @@ const RATE_BYTES: u64 = 16 << 20;
 /// Tries two cards, on a connection whose agent has the task.
 pub(super) fn attempt(line: &mut Line, mut cell: Cell, gid_index: Option<u32>) -> Result<Cell> {
     let probe = Probe::open(&cell.local, gid_index)?;
-    let told: Result<CardTold, Failure> = line.recv()?;
+    let told: Result<CardTold, TheirFailure> = line.recv()?;
     let told = told.map_err(of_the_server)?;
     let local = probe.reading()?;
     let mut tried = CardsTried::new(local, told.card, DATAGRAMS);

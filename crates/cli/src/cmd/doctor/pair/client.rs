@@ -17,7 +17,7 @@ use crate::args::ClientArgs;
 use crate::cmd::doctor::processes::Processes;
 use crate::exit::{Exit, Failure};
 use crate::rails::{self, RailArgs, Wish};
-use crate::session::{self, Line, host_name, of_the_server};
+use crate::session::{self, Line, TheirFailure, host_name, of_the_server};
 use crate::show::progress::LineProgress;
 use crate::{interrupt, measure, terminal};
 use farreach_doctor::pair::readings::{Cell, Control, LeftOut, Obstacle, PairReadings};
@@ -53,7 +53,7 @@ pub(crate) fn look(args: &ClientArgs) -> Result<PairPack> {
     let control = control(&line, round_trip)?;
     // Both hosts collect at the same time.
     let here = collect::host(&Processes::for_a_pair(args.rails.shm_dir.clone()));
-    let told: Result<HostTold, Failure> = line.recv_long(PACK_BYTES_MAX, LOOK_PATIENCE)?;
+    let told: Result<HostTold, TheirFailure> = line.recv_long(PACK_BYTES_MAX, LOOK_PATIENCE)?;
     let told = told.map_err(of_the_server)?;
     drop(line);
     let apart = rails::apart(&args.rails, &offers).map(|(cause, _)| cause);

@@ -7,6 +7,6 @@ use crate::exit::Failure;
 /// Keeps the texts, and adds the kind of the error.
 pub(super) fn trouble(obstacle: Obstacle, failure: Failure) -> Trouble {
     let mut trouble = Trouble::new(obstacle, failure.error);
-    (trouble.cause, trouble.fix) = (failure.cause, failure.fix);
+    (trouble.cause, trouble.fix) = (failure.cause, failure.fix.or(failure.their_fix));
     trouble
 }

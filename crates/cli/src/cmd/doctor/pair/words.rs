@@ -77,6 +77,7 @@ pub(super) struct Looking;
 /// The agent's host.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct HostTold {
+    #[serde(deserialize_with = "farreach_text::lines")]
     pub(super) rails: Vec<String>,
     pub(super) pack: Box<Pack>,
 }
