@@ -112,6 +112,33 @@ impl Failure {
     }
 }
 
+/// An error, as every command reports it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Told {
+    pub(crate) error: String,
+    pub(crate) cause: Option<String>,
+    pub(crate) fix: Option<String>,
+    /// The fix that the other side names, as a quotation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) their_fix: Option<String>,
+}
+
+impl From<&Failure> for Told {
+    fn from(failure: &Failure) -> Self {
+        let Failure { error, cause, fix, their_fix, .. } = failure.clone();
+        Self { error, cause, fix, their_fix }
+    }
+}
+
+impl Told {
+    /// Converts it to a failure with this exit code.
+    pub(crate) fn failure(&self, exit: Exit) -> Failure {
+        let Self { error, cause, fix, their_fix } = self.clone();
+        Failure { error, cause, fix, their_fix, exit }
+    }
+}
+
 /// Converts an error of this type, and returns its own message too.
 fn known<E: std::error::Error + Send + Sync + 'static>(
     error: &anyhow::Error,

@@ -13,7 +13,6 @@ use farreach_rail::Properties;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use crate::exit::{Exit, Failure};
 use crate::measure::Usage;
 use crate::rails;
 use crate::session::{Session, Wait};
@@ -218,33 +217,6 @@ impl Latency {
             p99_9_ns: at(0.999),
             max_ns: histogram.max(),
         })
-    }
-}
-
-/// An error, as every command reports it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Told {
-    pub(crate) error: String,
-    pub(crate) cause: Option<String>,
-    pub(crate) fix: Option<String>,
-    /// The fix that the other side names, as a quotation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) their_fix: Option<String>,
-}
-
-impl From<&Failure> for Told {
-    fn from(failure: &Failure) -> Self {
-        let Failure { error, cause, fix, their_fix, .. } = failure.clone();
-        Self { error, cause, fix, their_fix }
-    }
-}
-
-impl Told {
-    /// Converts it to a failure with this exit code.
-    pub(crate) fn failure(&self, exit: Exit) -> Failure {
-        let Self { error, cause, fix, their_fix } = self.clone();
-        Failure { error, cause, fix, their_fix, exit }
     }
 }
 

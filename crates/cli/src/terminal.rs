@@ -8,8 +8,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 use farreach::Warning;
 use farreach_text::{one_line, printable};
 
-use crate::exit::{Exit, Failure};
-use crate::report::Told;
+use crate::exit::{Exit, Failure, Told};
 use crate::show::paint::Paint;
 use crate::units;
 
@@ -79,7 +78,7 @@ const LINE_MAX: usize = 1000;
 /// The longest error and the longest cause, in characters.
 const TEXT_MAX: usize = 4000;
 
-/// Returns text with its line breaks and its paint, and nothing else that a terminal would obey or hide.
+/// Returns text with its line breaks, tabs and paint, and nothing else that a terminal would obey or hide.
 /// Everything that this command writes passes here: names of devices and files, and the texts of
 /// libraries, may contain anything.
 pub(crate) fn harmless(text: &str) -> String {
@@ -197,9 +196,9 @@ mod tests {
     }
 
     #[test]
-    fn paint_and_line_breaks_are_all_that_a_terminal_obeys() {
+    fn paint_tabs_and_line_breaks_are_all_that_a_terminal_obeys() {
         let text = "\x1b[1;31mFAIL\x1b[0m a\x1b[2J\x1b[8m\x1b\u{9b}b\u{202e}\n\tc\x1b";
-        let expected = "\x1b[1;31mFAIL\x1b[0m a\\u001b[2J\\u001b[8m\\u001b\\u009bb\\u202e\n\\tc\\u001b";
+        let expected = "\x1b[1;31mFAIL\x1b[0m a\\u001b[2J\\u001b[8m\\u001b\\u009bb\\u202e\n\tc\\u001b";
         assert_eq!(harmless(text), expected);
     }
 

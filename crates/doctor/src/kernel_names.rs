@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use farreach_text::printable;
+use farreach_text::one_line;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
@@ -35,7 +35,7 @@ fn is_name(name: &str) -> bool {
 }
 
 fn is_plain(name: &str) -> bool {
-    !name.is_empty() && name.len() <= NAME_MAX && !name.contains('\n') && printable(name) == name
+    !name.is_empty() && name.len() <= NAME_MAX && one_line(name, NAME_MAX) == name
 }
 
 /// Returns whether a path is absolute and without detours, and names devices as the kernel does.

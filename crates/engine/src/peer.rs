@@ -108,7 +108,7 @@ impl Peer {
         PeerId::new(self.0.key)
     }
 
-    /// Returns the name that the peer announced.
+    /// Returns the name that the peer announced. What a terminal would obey or hide is escaped in it.
     pub fn name(&self) -> &str {
         self.0.cell.name()
     }

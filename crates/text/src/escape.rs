@@ -27,7 +27,7 @@ pub fn one_line(text: &str, max: usize) -> String {
     line
 }
 
-/// Returns text with its line breaks, and everything else escaped as in [`one_line`].
+/// Returns text with its line breaks and tabs, and everything else escaped as in [`one_line`].
 ///
 /// Text that is JSON stays valid and means the same: what is escaped occurs within its strings only.
 ///
@@ -35,7 +35,7 @@ pub fn one_line(text: &str, max: usize) -> String {
 /// assert_eq!(farreach_text::printable("{\n  \"\u{9b}2J\"\n}"), "{\n  \"\\u009b2J\"\n}");
 /// ```
 pub fn printable(text: &str) -> Cow<'_, str> {
-    let is_kept = |letter: char| letter == '\n' || is_harmless(letter);
+    let is_kept = |letter: char| matches!(letter, '\n' | '\t') || is_harmless(letter);
     if text.chars().all(is_kept) {
         return Cow::Borrowed(text);
     }
@@ -111,6 +111,7 @@ mod tests {
     #[test]
     fn a_line_has_no_break_and_its_length_is_bounded() {
         assert_eq!(one_line("a\nb\tc", 100), r"a\nb\tc");
+        assert_eq!(printable("a\nb\tc\r"), "a\nb\tc\\r");
         assert_eq!(one_line(&"é".repeat(10_000), 400).chars().count(), 400);
         assert_eq!(one_line(&"\x1b".repeat(10_000), 400).chars().count(), 400);
         assert_eq!((one_line("abcd", 4).as_str(), one_line("", 4).as_str()), ("abcd", ""));

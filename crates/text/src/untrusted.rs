@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::escape::one_line;
 
 /// The length of a text of someone else in a message, in characters.
-const SHOWN_MAX: usize = 400;
+const SHOWN_MAX: usize = 1000;
 
 /// A text that a peer sent. It may contain anything, such as escape sequences of terminals and lines
 /// that look like those of this program.
@@ -28,7 +28,7 @@ impl Untrusted {
         &self.0
     }
 
-    /// Returns the text as one line of at most 400 characters, without anything that a terminal would
+    /// Returns the text as one line of at most 1000 characters, without anything that a terminal would
     /// obey or hide.
     pub fn shown(&self) -> String {
         one_line(&self.0, SHOWN_MAX)

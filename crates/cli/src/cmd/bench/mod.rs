@@ -29,12 +29,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::ClientArgs;
 use crate::bounds;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, Told};
 use crate::interrupt;
 use crate::measure::Usage;
 use crate::native::{NativeOperation, QueuePairArgs, StreamRules};
 use crate::rails::Tuning;
-use crate::report::{Head, Told};
+use crate::report::Head;
 use crate::session::{Rules, Session, Wait};
 use crate::show::paint::Paint;
 use crate::show::progress::BenchProgress;

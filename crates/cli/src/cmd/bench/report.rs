@@ -15,9 +15,9 @@ use serde_json::Value;
 use super::against::Comparisons;
 use super::row::Row;
 use super::verdict::Verdict;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, Told};
 use crate::native::QueuePairArgs;
-use crate::report::{Head, SCHEMA_VERSION, Told};
+use crate::report::{Head, SCHEMA_VERSION};
 
 /// The name of the command in a report.
 pub(crate) const COMMAND: &str = "bench";

@@ -7,10 +7,10 @@ use anyhow::{Result, bail};
 use super::lane::{Initiator, Target};
 use super::report::BlastReport;
 use super::{BlastArgs, End, Ends, Order, RECEIVE_EVERY, RECEIVED_MAX, State, Task};
-use crate::exit::{self, Exit, Failure, NotHeard};
+use crate::exit::{self, Exit, Failure, NotHeard, Told};
 use crate::interrupt;
 use crate::measure::{self, Stopwatch};
-use crate::report::{Head, Processors, Told};
+use crate::report::{Head, Processors};
 use crate::session::{Channel, Received, Session};
 use crate::show::progress::BlastProgress;
 

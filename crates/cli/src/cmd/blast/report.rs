@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::{Direction, Operation, Task};
-use crate::report::{Head, Processors, Told};
+use crate::exit::Told;
+use crate::report::{Head, Processors};
 use crate::show::paint::Paint;
 use crate::show::sparkline::Sparkline;
 use crate::{terminal, units};

@@ -3,8 +3,8 @@
 use serde::{Serialize, Serializer};
 
 use super::lock::{Contest, Tally};
-use crate::exit::{Exit, Failure};
-use crate::report::{Head, Latency, LatencyOf, Processors, Told};
+use crate::exit::{Exit, Failure, Told};
+use crate::report::{Head, Latency, LatencyOf, Processors};
 use crate::{terminal, units};
 
 /// The completed steps, including those before a failure.

@@ -7,8 +7,7 @@ use farreach_doctor::pair::{self, PairReport};
 use farreach_doctor::{Dump, HostReport, Verdict, checks};
 use serde::{Deserialize, Serialize};
 
-use crate::exit::{Exit, Failure};
-use crate::report::Told;
+use crate::exit::{Exit, Failure, Told};
 
 /// The schema version of the report.
 pub(crate) const SCHEMA_VERSION: u32 = 1;
