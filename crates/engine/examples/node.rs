@@ -8,6 +8,8 @@
 //! $ node hold peer=127.0.0.1:40123 rails=tcp   # connects, grants, looks for unexpected bytes
 //! $ node add peer=127.0.0.1:40123 rails=shm    # connects, adds to two words of granted memory
 //! $ node open peer=127.0.0.1:40123 rails=shm   # connects, writes to published memory
+//! $ node read peer=127.0.0.1:40123 rails=shm   # connects, reads granted memory, looks for unexpected bytes
+//! $ node open-read peer=127.0.0.1:40123 …      # the same with published memory
 //! ```
 //!
 //! Further options are `listen=ADDRESS`, `heartbeat=MS`, `silence=MS` and `stall=MS`. It prints
@@ -49,7 +51,8 @@ const WATCHED: Duration = Duration::from_millis(200);
 
 fn main() -> Result<()> {
     let mut words = std::env::args().skip(1);
-    let role = words.next().ok_or("a role is missing: send, receive, echo, hold, add or open")?;
+    let role =
+        words.next().ok_or("a role is missing: send, receive, echo, hold, add, open, read or open-read")?;
     let options: HashMap<String, String> = words
         .map(|word| match word.split_once('=') {
             Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
@@ -64,7 +67,11 @@ fn main() -> Result<()> {
         "hold" => hold(&engine, &connect(&engine, &options)?),
         "add" => add(&connect(&engine, &options)?),
         "open" => open(&connect(&engine, &options)?),
-        other => Err(format!("`{other}` is no role: send, receive, echo, hold, add or open").into()),
+        "read" | "open-read" => read(&connect(&engine, &options)?, role == "open-read"),
+        other => {
+            Err(format!("`{other}` is no role: send, receive, echo, hold, add, open, read or open-read")
+                .into())
+        }
     }
 }
 
@@ -130,12 +137,36 @@ fn open(peer: &Peer) -> Result<()> {
     let token = String::from_utf8(peer.recv().wait(SOON)?)?;
     let destination = peer.open(token.parse()?).wait(SOON)?;
     let mut source = vec![9; LEN];
-    println!("writes");
+    println!("works");
     loop {
         match peer.write(source, &destination).wait(LONG) {
             Ok(written) => source = written.buffer,
             Err(error) if is_end(&error.error) => {
                 println!("ended: {error}");
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Reads memory, without a pause, until the peer is lost or revokes it. Tells how many bytes of the last copy are
+/// those that the owner writes when it has its slice.
+fn read(peer: &Peer, is_published: bool) -> Result<()> {
+    let token = String::from_utf8(peer.recv().wait(SOON)?)?;
+    let source = match is_published {
+        true => peer.open(token.parse()?).wait(SOON)?,
+        false => peer.remote(token.parse()?).wait(SOON)?,
+    };
+    let mut into = vec![0; source.len() as usize];
+    println!("works");
+    loop {
+        match peer.read(&source, into).wait(LONG) {
+            Ok(read) => into = read.buffer,
+            Err(error) if is_end(&error.error) => {
+                let bytes = error.buffer.ok_or("the buffer did not come back")?;
+                let late = bytes.iter().filter(|byte| **byte == POISON).count();
+                println!("ended {late} bytes: {}", error.error);
                 return Ok(());
             }
             Err(error) => return Err(error.into()),

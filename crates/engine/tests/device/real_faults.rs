@@ -151,7 +151,7 @@ mod one_guest {
                 let writer = Node::connect(&Place { rails: &["shm"], ..place }, "open", survivor.address);
                 let stopped = a.accept().wait(SOON).unwrap();
                 stopped.send(publication.token().to_string()).wait(SOON).unwrap();
-                writer.says("writes");
+                writer.says("works");
                 let b = Engine::with(settings("b").rails([card])).unwrap();
                 let (a_to_b, b_to_a) = join(a, &b);
                 writer.stop();

@@ -16,6 +16,7 @@ mod secure;
 #[path = "../suite/mod.rs"]
 mod suite;
 
+mod attacks;
 mod isolated;
 mod over_libfabric;
 mod rails_fabric;
