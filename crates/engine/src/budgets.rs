@@ -117,6 +117,9 @@ impl Budgets {
     /// once after a pause: at least 1. The default is 500,000. A peer that sends more is slowed
     /// down, and is not lost for that.
     ///
+    /// As many reads of the connection are allowed, and over TLS each record counts as one: a frame in
+    /// records of a byte costs more than its bytes. A peer whose records have no content is lost.
+    ///
     /// A message costs up to one frame of its receiver. Pages cost none.
     pub fn frames_per_second(mut self, count: u32) -> Self {
         self.control.frames_per_second = count;

