@@ -70,6 +70,7 @@ macro_rules! suite {
             grants: what_came_back_is_granted_again;
             publications: many_peers_open_what_was_published_once;
             publications: a_publication_is_revoked_for_one_peer_alone;
+            publications: a_peer_that_is_revoked_while_it_opens_has_nothing_afterwards;
             publications: published_memory_comes_back_from_all_peers;
             publications: published_memory_outlives_a_peer;
             publications: a_publication_that_is_dropped_ends;

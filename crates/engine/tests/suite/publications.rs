@@ -1,6 +1,6 @@
 //! Memory that is published once and opened by many peers.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farreach::{
     Access, Engine, ErrorKind, PageMap, Peer, Publication, PublicationToken, RemoteSlice, Rights, Transfer,
@@ -114,6 +114,31 @@ pub(crate) fn a_publication_is_revoked_for_one_peer_alone(provider: &RailUnderTe
     third.check(&remotes[2], 2);
     // A peer that never had it, or has it no more, needs no revocation.
     published.revoke_peer(&first.peer, SOON).wait(SOON).unwrap();
+}
+
+/// The owner's engine makes the grant of a peer that opens, and is told to revoke it meanwhile.
+pub(crate) fn a_peer_that_is_revoked_while_it_opens_has_nothing_afterwards(provider: &RailUnderTest) {
+    const ROUNDS: u32 = 60;
+    let store = Store::new(provider, 1);
+    let reader = &store.readers[0];
+    for round in 0..ROUNDS {
+        let memory = store.engine.allocate(4096).wait(SOON).unwrap();
+        let published =
+            store.engine.publish_exposed(memory, Rights::WRITE, Access::Anyone).wait(SOON).unwrap();
+        let mut opening = reader.store.open(published.token());
+        // Steps of the two engines are at other moments in each round.
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_micros(u64::from(round) * 10) {
+            std::hint::spin_loop();
+        }
+        published.revoke_peer(&reader.peer, SOON).wait(SOON).unwrap();
+        match opening.wait(SOON) {
+            Ok(remote) => drop(reader.store.write(vec![7_u8; 64], &remote).wait(SOON).unwrap_err()),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::NotGranted, "{error}"),
+        }
+        let error = reader.store.open(published.token()).wait(SOON).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotGranted, "{error}");
+    }
 }
 
 pub(crate) fn published_memory_comes_back_from_all_peers(provider: &RailUnderTest) {
