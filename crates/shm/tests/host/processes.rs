@@ -284,7 +284,7 @@ fn a_peer_that_executes_another_program_ends_the_link_and_proves_nothing() {
     assert!(link.may_sleep(), "it waits for the end of the process");
     assert!(!link.process().has_ended() && memory.keys() == 1);
     let mut exchange = Exchange::begin(vec![link.take_revoked(key).unwrap()]).unwrap();
-    exchange.step().unwrap();
+    exchange.step(true).unwrap();
     exchange.finish().unwrap();
     assert!(memory.try_into_slice().is_ok());
     peer.signal(Signal::KILL);
