@@ -193,7 +193,8 @@ impl Channel {
     fn last_failure(&self, within: Duration) -> Option<Failure> {
         let deadline = Instant::now() + within;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
+            // Messages without a pause do not extend the time.
+            let left = deadline.checked_duration_since(Instant::now())?;
             let bytes = self.peer.recv().wait(left).ok()?;
             let message = bytes
                 .strip_prefix(MESSAGE_MARK)
