@@ -97,8 +97,8 @@ impl OwnGrants {
         };
         // SAFETY: the descriptor is passed only to the peer of this link, a process of the same
         // user, whose library keeps to the range and the access that it is told (`remote`), and
-        // stops when the guard is ended, as this module proves. A hostile process of the same user
-        // could open the memory of this one through /proc without being given anything.
+        // stops when the guard is ended, as this module proves. A hostile peer has what docs/SECURITY.md
+        // tells ("Within a host"): the allocation that was granted, and no other memory.
         let backing = match unsafe { guard.backing(file_access) } {
             Ok(backing) => backing,
             Err(error) => {

@@ -38,9 +38,10 @@
 //! # What it does not do
 //!
 //! It protects against peers that end, stop, or are late, and no value that a peer writes or sends
-//! lets this process crash or access memory that it must not access. It does not protect the
-//! contents of granted memory, and of other memory of the same allocation, from a hostile process of
-//! the same user: the kernel lets such a process write to all memory of this one anyway.
+//! lets this process crash or access memory that it must not access, or wait for the peer. It does not
+//! protect the contents of granted memory, and of other memory of the same allocation, from a hostile peer.
+//! Where processes of one user may debug each other, the kernel does not protect them either. Where they may
+//! not (Yama, processes that cannot be dumped, containers), grant such a peer memory of an allocation of its own.
 //!
 //! A hole that a peer punches into its memory reads as zeroes. Memory with huge pages of the
 //! kernel's pool is not granted and not mapped, because a hole there could raise SIGBUS.
