@@ -376,7 +376,10 @@ fn others_pause_for_an_exchange_and_go_on_in_the_new_pages() {
     assert_eq!(u64::from_ne_bytes(bytes), written);
     // The first one continues with the pages that it has, and the third one with its old number.
     let _ = first.write(at_first, of_first, 8);
-    assert!(third.write(at_third, of_third, 8).is_err(), "its link is lost");
+    until("the third one does not notice that its link is lost", || {
+        third.poll();
+        third.write(at_third, of_third, 8).is_err()
+    });
     for _ in 0..1000 {
         here.poll();
         first.poll();
