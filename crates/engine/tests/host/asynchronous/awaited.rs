@@ -99,6 +99,7 @@ async fn everything_of_memory_is_awaited(_: Runtime) {
     let refused = published.admit("trainer.example").await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Argument, "everybody may open it: {refused}");
     published.revoke_peer(b_to_a, SOON).await.unwrap();
+    published.expel("nobody", SOON).await.unwrap();
     assert_eq!(published.begin_revoke(SOON).await.unwrap().len(), 4096);
 }
 
