@@ -536,6 +536,9 @@
 //!     #     let made = authority.certify(&[name]);
 //!     #     std::fs::write(path(&format!("{host}.pem")), made.certificate)?;
 //!     #     std::fs::write(path(&format!("{host}.key")), made.key)?;
+//!     #     use std::os::unix::fs::PermissionsExt;
+//!     #     let for_its_owner = std::fs::Permissions::from_mode(0o600);
+//!     #     std::fs::set_permissions(path(&format!("{host}.key")), for_its_owner)?;
 //!     # }
 //!     // `path` returns the path of a file of `farreach tls init`.
 //!     let open = |host: &str| {

@@ -71,14 +71,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "nothing stops a peer that does not answer",
         file: "crates/proto/src/machine/own_grants.rs",
-        guard: "match has_word && (!by_report || (is_late && !self.tells_late())) {",
+        guard: "match has_word && (!by_report || is_late) {",
         instead: "match is_late || (has_word && !by_report) {",
         test: "tests::unstopped::memory_of_a_peer_that_does_not_answer_comes_back_and_is_proven_later",
     },
     Mutant {
         name: "the word of a peer is taken for the proof that a rail reports later",
         file: "crates/proto/src/machine/own_grants.rs",
-        guard: "match has_word && (!by_report || (is_late && !self.tells_late())) {",
+        guard: "match has_word && (!by_report || is_late) {",
         instead: "match has_word {",
         test: "machine::tests::reported_keys::memory_of_a_peer_that_confirms_is_given_back_with_the_report",
     },
@@ -179,8 +179,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "memory is given back again while it is being given back",
         file: "crates/proto/src/machine/own_grants.rs",
-        guard: ".filter(|ending| !ending.is_going)",
-        instead: "",
+        guard: "let is_ahead = |ending: &&Ending| ending.way == Way::Ahead;",
+        instead: "let is_ahead = |ending: &&Ending| ending.way != Way::WithUser;",
         test: "machine::tests::memory_is_given_back_once_to_whoever_asked_first",
     },
     // Room.
@@ -343,9 +343,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     // Publications.
     Mutant {
         name: "a peer opens again what was withdrawn from it",
-        file: "crates/proto/src/machine/publish.rs",
-        guard: "if peer.is_left || peer.withdrawn.contains(&publication) {",
-        instead: "if peer.is_left {",
+        file: "crates/proto/src/machine/admission.rs",
+        guard: "if self.peers.contains(&peer) || has_one(names, &self.expelled) {",
+        instead: "if has_one(names, &self.expelled) {",
         test: "machine::tests::publish::a_peer_from_which_it_was_withdrawn_gets_it_no_more",
     },
     Mutant {

@@ -156,9 +156,11 @@ mod one_guest {
                 let (a_to_b, b_to_a) = join(a, &b);
                 writer.stop();
                 let (revoked, asked_at, remote) = std::thread::scope(|scope| {
+                    // An emulated machine may need longer than a deadline. A key of the card that was made before
+                    // refuses the exchange for good.
                     let revoking = scope.spawn(|| {
-                        let revoked = publication.revoke_peer(&stopped, PATIENCE).wait(SOON);
-                        revoked.is_ok().then(Instant::now)
+                        let revoke = || publication.revoke_peer(&stopped, PATIENCE).wait(SOON).is_ok();
+                        (0..3).any(|_| revoke()).then(Instant::now)
                     });
                     // The exchange begins shortly before the deadline.
                     std::thread::sleep(Duration::from_millis(1400 + 50 * round));
@@ -174,7 +176,6 @@ mod one_guest {
                 let mut arrived = vec![0; 16 * LEN];
                 publication.read_at(0, &mut arrived);
                 assert!(arrived.iter().all(|byte| *byte == MARK), "bytes that were counted are not there");
-                // A key of a card that was made before refuses the exchange, and one after it proves nothing here.
                 if revoked.is_some_and(|at| asked_at < at) {
                     return;
                 }

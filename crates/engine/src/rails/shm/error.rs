@@ -40,9 +40,12 @@ pub(super) fn report(
 fn request_error(error: &OperationError) -> RequestError {
     let reason = failed("work request over shm", error, error.fix());
     match error {
-        // Only an error of the link leaves open whether an atomic took effect.
-        OperationError::Link(_) | OperationError::InDoubt => RequestError::Link(reason),
-        OperationError::Revoked => RequestError::Revoked(reason),
+        // Only an error of the link leaves open whether an atomic took effect. A peer that closes the link, or
+        // lets it pause for an exchange of pages, revokes what it has granted over the link a moment before that is
+        // known here, and goes on with it over the next one. What is revoked for good is told by a frame.
+        OperationError::Link(_) | OperationError::InDoubt | OperationError::Revoked => {
+            RequestError::Link(reason)
+        }
         OperationError::NotMapped(_) | OperationError::UnknownKey { .. } => RequestError::Key(reason),
         _ => RequestError::Request(reason),
     }
