@@ -61,7 +61,7 @@ pub fn line<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     Untrusted::deserialize(from).map(|text| text.shown())
 }
 
-/// Like [`line`], for a list of texts.
+/// Like [`line()`], for a list of texts.
 pub fn lines<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     Vec::<Untrusted>::deserialize(from).map(|texts| texts.iter().map(Untrusted::shown).collect())
 }

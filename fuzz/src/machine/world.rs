@@ -13,7 +13,9 @@ use farreach_proto::machine::{
 };
 use farreach_proto::plan::{Limits, Pages, Plan};
 use farreach_proto::priority::Priority;
-use farreach_proto::rail::{EndedKeys, LinkKey, Proof, Properties, RailError, Refusal, RequestError, Scope as RailScope};
+use farreach_proto::rail::{
+    EndedKeys, LinkKey, Proof, Properties, RailError, Refusal, RequestError, Scope as RailScope,
+};
 use farreach_proto::rights::Rights;
 use farreach_proto::wire::{Frame, Hello, LinkOffer};
 
