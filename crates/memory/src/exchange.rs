@@ -898,7 +898,7 @@ mod tests {
         let other = Memory::allocate(4096).unwrap().expose();
         let released = Arc::new(AtomicU8::new(0));
         let registration = || Ok::<_, ()>(Registration::new(1, Box::new(Released(Arc::clone(&released)))));
-                // Memory of its own: the child's refused exchange leaks the other one.
+        // Memory of its own: the child's refused exchange leaks the other one.
         let registered = Memory::allocate(4096).unwrap();
         // SAFETY: no device knows the key.
         unsafe { registered.memory().attach(DomainId::unique(), registration) }.unwrap();
@@ -914,7 +914,7 @@ mod tests {
                 && of_parent.file.punch(of_parent.file_offset, of_parent.len).is_err()
                 && of_parent.file.seal(FileAccess::ReadOnly).is_err()
                 && of_parent.file.map(0, 4096).is_err();
-                        drop((exchange, exposed, other, registered));
+            drop((exchange, exposed, other, registered));
             let is_right = is_right && released.load(Ordering::Relaxed) == 0;
             // SAFETY: it ends the process.
             unsafe { libc::_exit(i32::from(!is_right)) };

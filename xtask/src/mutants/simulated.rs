@@ -54,13 +54,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: SEEDS,
     },
     Mutant {
-        name: "a settle is answered before the rail is begun anew",
-        file: "crates/proto/src/machine/reset.rs",
-        guard: "if self.may_still_land(key, link) {",
-        instead: "if self.may_still_land(key, link) && false {",
-        test: SEEDS,
-    },
-    Mutant {
         name: "a settle is answered before this side has closed its end",
         file: "crates/proto/src/machine/reset.rs",
         guard: "if self.is_about_to_close(key, link) {",
@@ -317,13 +310,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         guard: "is_some_and(|since| now >= since.saturating_add(answer_within)) {",
         instead: "is_some_and(|since| now == since.saturating_add(answer_within).max(u64::MAX)) {",
         test: "machine::tests::hostile::a_peer_that_does_not_account_for_a_lost_link_is_lost_and_its_transfers_end",
-    },
-    Mutant {
-        name: "a card lets any peer use any key",
-        file: "crates/sim/src/expose.rs",
-        guard: "if is_separating && key.peer != owner {",
-        instead: "if is_separating && key.peer != owner && false {",
-        test: LIES,
     },
     // Silence.
     Mutant {

@@ -289,8 +289,8 @@ fn frames_of_one(args: &AttackArgs) -> Result<Attacked> {
     while let Some(number) = attacker.next_try() {
         let Some((insider, own)) = attacker.insider() else { break };
         if number % OWN_EVERY == 0 {
-            let counter = CounterId::from_raw(own.counter);
-            let _ = insider.speaker.send(&Frame::Add { counter, pages: 1 });
+            // A peer takes each number once, so the first one on each connection arrives.
+            let _ = insider.speaker.send(&Frame::Message { sequence: 0, bytes: b"own".to_vec() });
         }
         // Nothing else is under way: if the victim ends the connection, it does so for this frame.
         let is_sent = insider.await_handled().is_ok()
