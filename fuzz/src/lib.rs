@@ -8,7 +8,7 @@
 //! | target | input |
 //! |---|---|
 //! | `frames` | bytes of a control connection, in arbitrary chunks |
-//! | `machine` | a history: honest calls, and frames of peers that lie |
+//! | `machine` | a history of the simulation: the requests of users, and what a peer that lies sends and posts |
 //! | `tls` | what an attacker between two control connections does with their records |
 //! | `orders` | an order of a client, its later messages, and the answers of a server |
 //! | `packs` | a pack of `farreach doctor`, of a host or a pair |
@@ -18,13 +18,14 @@
 //! | `pages` | page maps, and the limits of links |
 //! | `ends` | ends of links over verbs and libfabric |
 
+use farreach_sim::histories;
+
 pub mod allocations;
 #[cfg(feature = "engine")]
 mod ends;
 #[cfg(feature = "doctor")]
 mod firewall;
 mod frames;
-mod machine;
 #[cfg(feature = "command")]
 mod names;
 #[cfg(feature = "command")]
@@ -50,7 +51,7 @@ pub struct Target {
 /// The targets that this build has.
 pub const TARGETS: &[Target] = &[
     Target { name: "frames", body: frames::run, memory: (512 << 10, 64) },
-    Target { name: "machine", body: machine::run, memory: (8 << 20, 256) },
+    Target { name: "machine", body: histories::run_input, memory: (8 << 20, 256) },
     #[cfg(feature = "engine")]
     Target { name: "tls", body: tls::run, memory: (16 << 20, 64) },
     #[cfg(feature = "command")]

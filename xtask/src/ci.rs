@@ -95,6 +95,7 @@ const PHASES: &[&[Step]] = &[
         full: "sim --seconds 120",
         left_out: "simulated histories for 120 s, optimised, instead of 20 s",
     }],
+    &[full("sim --explore", "all orders of the scenarios that take minutes")],
     &[full("fuzz --seconds 60", "new inputs for each fuzz target, for 60 s")],
     // Alone, because it compares latencies.
     &[Step {

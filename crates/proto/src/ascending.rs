@@ -49,6 +49,10 @@ impl Ascending {
         }
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u64> {
+        self.0.iter().copied()
+    }
+
     /// Returns `true` if it has no number.
     #[inline]
     pub fn is_empty(&self) -> bool {

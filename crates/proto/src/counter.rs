@@ -259,7 +259,7 @@ impl Counters {
         }
         let name = self.put(Holds::Name { counter: id, link })?;
         self.taken += usize::from(is_more);
-        let counter = self.get_mut(id)?;
+        let counter = self.get_mut(id).expect("its names were just counted");
         counter.names_max += usize::from(is_more);
         counter.names.push((link, name));
         Some(name)
@@ -294,6 +294,7 @@ impl Counters {
         slot.holds = Holds::Nothing;
         // An epoch has as many bits as an immediate has for it.
         slot.epoch = (slot.epoch + 1) % (1 << EPOCH_BITS);
+        // At the end: the others are used before it, so its old name stays unused for long.
         self.free.push_back(id.slot);
     }
 
@@ -313,10 +314,12 @@ impl Counters {
     #[inline]
     pub fn arrive_named(&mut self, immediate: Immediate) -> Option<(CounterId, u64)> {
         let slot = self.slots.get(usize::from(immediate.counter.slot))?;
+        // The name has ended: the immediate is late, or a peer has guessed.
         let Holds::Name { counter, link } = slot.holds else { return None };
         if slot.epoch != immediate.counter.epoch {
             return None;
         }
+        // Names end with their counter, but the link may have been settled.
         let reached = self.arrive(link, Immediate { counter, ..immediate })?;
         Some((counter, reached))
     }
@@ -341,6 +344,7 @@ impl Counters {
     /// Returns the pages counted from a lost link. Counts no more from it.
     pub fn settle(&mut self, link: LinkId, id: CounterId) -> Option<u64> {
         let from = self.get_mut(id)?.links.entry(link).or_default();
+        // Also of a link that has brought nothing: what is on its way must not be counted after the answer.
         from.is_settled = true;
         Some(from.pages)
     }
@@ -349,6 +353,7 @@ impl Counters {
     /// is lost. Of `lost` links it may add pages once each.
     pub fn permit_add(&mut self, id: CounterId, lost: u64) {
         if let Some(counter) = self.get_mut(id) {
+            // A peer may ask twice about one link.
             counter.settled = (counter.settled + 1).min(lost);
         }
     }
@@ -417,6 +422,27 @@ impl Counters {
             _ if now >= deadline => Some(Outcome::TimedOut),
             _ => None,
         }
+    }
+
+    /// Checks that slots are taken exactly by counters with their names, open or reserved.
+    pub(crate) fn check(&self) {
+        let mut taken = 0;
+        for (slot, it) in self.slots.iter().enumerate() {
+            let id = CounterId { slot: slot as u16, epoch: it.epoch };
+            match &it.holds {
+                Holds::Nothing => {}
+                Holds::Counter(counter) => {
+                    taken += 1 + counter.names_max;
+                    assert!(counter.names.len() <= counter.names_max, "counters: the names of {id:?}");
+                }
+                Holds::Name { counter, link } => {
+                    let names = self.get(*counter).map(|counter| &counter.names);
+                    let is_of_it = names.is_some_and(|names| names.contains(&(*link, id)));
+                    assert!(is_of_it, "counters: {counter:?} does not know its name {id:?}");
+                }
+            }
+        }
+        assert_eq!(self.taken, taken, "counters: the slots that are taken");
     }
 
     fn get(&self, id: CounterId) -> Option<&Counter> {

@@ -105,7 +105,7 @@ impl RoundRobin {
     #[inline]
     pub fn wake(&mut self, who: u32) {
         // Most senders that are woken are in the round.
-        if !self.waiting.get(who as usize).is_some_and(|is_waiting| *is_waiting) {
+        if !self.has(who) {
             self.add(who);
         }
     }
@@ -116,7 +116,14 @@ impl RoundRobin {
             self.waiting.resize(place + 1, false);
         }
         self.waiting[place] = true;
+        // At the end: who rests and wakes again gains nothing by it.
         self.round.push_back(Turn { who, allowance: self.quantum });
+    }
+
+    /// Returns `true` if a sender is in the round.
+    #[inline]
+    pub(crate) fn has(&self, who: u32) -> bool {
+        self.waiting.get(who as usize).is_some_and(|is_waiting| *is_waiting)
     }
 
     /// Returns the sender that has its turn.

@@ -92,6 +92,7 @@ impl<T> Slots<T> {
 
     /// Empties a slot. Returns `None` if it no longer holds the value that this id names.
     pub fn take(&mut self, id: SlotId) -> Option<T> {
+        // A late name, or a number that a card has made up.
         let slot = self.slots.get_mut(id.index as usize).filter(|slot| slot.epoch == id.epoch)?;
         let value = slot.content.take()?;
         self.filled -= 1;

@@ -14,6 +14,7 @@
 //! [`Frame::Add`].
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Debug;
 
 use crate::ascending::Ascending;
 use crate::counter::{CounterId, IMMEDIATE_PAGES_MAX, Immediate, LinkId, Reported};
@@ -28,6 +29,9 @@ use crate::wire::Frame;
 /// The maximum length of an operation that joins adjacent pages, in bytes. Longer operations would
 /// be no cheaper, and links could not share them.
 const JOINED_MAX: u64 = 256 * 1024;
+
+/// Why a transfer is there: it has something in flight or to post, or waits for a reconciliation.
+const UNFINISHED: &str = "a transfer stays until it is done";
 
 /// All scopes, each at the place of its discriminant.
 const SCOPES: [Scope; 2] = [Scope::Host, Scope::Network];
@@ -206,6 +210,7 @@ impl Outbox {
         self.transfers.put(id.0, transfer);
         self.postable[priority as usize][scope as usize].insert(id.0);
         self.counts[priority as usize] += 1;
+        // A plan may have no pages.
         self.check_done(id);
         id
     }
@@ -221,6 +226,7 @@ impl Outbox {
     pub fn next_post_of(&mut self, priority: Priority, is_urgent_lately: bool) -> Option<Posted> {
         for _ in SCOPES {
             let scope = SCOPES[self.next_scope];
+            // In turn: transfers of one scope must not wait for those of the other.
             self.next_scope = (self.next_scope + 1) % SCOPES.len();
             if self.postable[priority as usize][scope as usize].is_empty() {
                 continue;
@@ -269,6 +275,7 @@ impl Outbox {
     fn next_of(&mut self, id: TransferId, priority: Priority, share: &Share) -> Option<Posted> {
         // The order matters: lost pages first, because transfers wait for their reconciliation, and
         // the notification last, because it reports pages of the steps before it.
+        // It may have finished since it was listed: the list is cleaned when it is visited.
         let transfer = self.transfers.get(id.0)?;
         if !transfer.is_only_planned() {
             let again =
@@ -282,21 +289,21 @@ impl Outbox {
 
     /// Returns an operation that was in flight on a lost link.
     fn next_resend(&mut self, id: TransferId, priority: Priority, share: &Share) -> Option<Posted> {
-        let transfer = self.transfers.get(id.0)?;
+        let transfer = self.transfers.get(id.0).expect(UNFINISHED);
         let (bytes, scope) = (transfer.resends.front()?.operation.bytes, transfer.scope);
         let link = self.pick_within(bytes, scope, priority, share)?;
-        let Resend { operation, owed, pages } = self.transfers.get_mut(id.0)?.resends.pop_front()?;
+        let transfer = self.transfers.get_mut(id.0).expect(UNFINISHED);
+        let Resend { operation, owed, pages } = transfer.resends.pop_front().expect("it is the first one");
         // The new link may have narrower limits than the lost one.
         let mut parts = operation.split(&self.settings[link].limits);
         let first = parts.remove(0);
-        let transfer = self.transfers.get_mut(id.0)?;
-        if let Some(owed) = owed.and_then(|owed| self.owed.get_mut(&owed)) {
-            owed.resends += parts.len();
+        if let Some(owed) = owed {
+            self.owed.get_mut(&owed).expect("it waits for what is sent again").resends += parts.len();
         }
         for part in parts.into_iter().rev() {
             transfer.resends.push_front(Resend { operation: part, owed, pages });
         }
-        self.post(id, link, first, None, owed, pages)
+        Some(self.post(id, link, first, None, owed, pages))
     }
 
     fn next_refused(&mut self, id: TransferId, priority: Priority, share: &Share) -> Option<Posted> {
@@ -307,12 +314,13 @@ impl Outbox {
             .refused
             .iter()
             .position(|(link, _)| self.is_open(*link, priority, share) && self.links.is_alive(*link))?;
-        let (link, operation) = self.transfers.get_mut(id.0)?.refused.remove(place)?;
-        self.post_counted(id, link, operation)
+        let transfer = self.transfers.get_mut(id.0).expect(UNFINISHED);
+        let (link, operation) = transfer.refused.remove(place).expect("it was found there");
+        Some(self.post_counted(id, link, operation))
     }
 
     fn next_planned(&mut self, id: TransferId, priority: Priority, share: &Share) -> Option<Posted> {
-        let transfer = self.transfers.get(id.0)?;
+        let transfer = self.transfers.get(id.0).expect(UNFINISHED);
         if transfer.plan.pages_left() == 0 {
             return None;
         }
@@ -333,16 +341,18 @@ impl Outbox {
         limits.bytes = limits.bytes.min(JOINED_MAX.max(page_len));
         share.limit(&mut limits);
         let mut operation = self.spare.pop().unwrap_or_default();
-        let transfer = self.transfers.get_mut(id.0)?;
-        transfer.plan.next(&limits, &mut operation).then_some(())?;
+        let transfer = self.transfers.get_mut(id.0).expect(UNFINISHED);
+        let has_more = transfer.plan.next(&limits, &mut operation);
+        debug_assert!(has_more, "a plan with pages left has yielded nothing within {limits:?}");
         transfer.begun_on = transfer.plan.is_in_page().then_some(link);
-        self.post_counted(id, link, operation)
+        Some(self.post_counted(id, link, operation))
     }
 
     /// Returns a write without bytes for a link that has unreported pages and gets no more of this
     /// transfer.
     fn next_notification(&mut self, id: TransferId) -> Option<Posted> {
-        let transfer = self.transfers.get(id.0)?;
+        let transfer = self.transfers.get(id.0).expect(UNFINISHED);
+        // Nobody counts its pages.
         transfer.counter?;
         // Later operations can still report these pages.
         if transfer.plan.pages_left() > 0 || !transfer.refused.is_empty() {
@@ -350,7 +360,7 @@ impl Outbox {
         }
         let is_due = |link: &usize| transfer.unreported(*link) > 0 && self.has_room(*link);
         let link = (0..self.settings.len()).find(is_due)?;
-        self.post_counted(id, link, Operation::default())
+        Some(self.post_counted(id, link, Operation::default()))
     }
 
     fn has_room(&self, link: usize) -> bool {
@@ -385,9 +395,9 @@ impl Outbox {
     /// Posts an operation whose pages must be reported. On a link that keeps no order, its own
     /// immediate reports them. On an ordered link the last operation of the transfer reports all of
     /// them, or an earlier one where an immediate can count no more pages.
-    fn post_counted(&mut self, id: TransferId, link: usize, operation: Operation) -> Option<Posted> {
+    fn post_counted(&mut self, id: TransferId, link: usize, operation: Operation) -> Posted {
         let limits = self.settings[link].limits;
-        let transfer = self.transfers.get_mut(id.0)?;
+        let transfer = self.transfers.get_mut(id.0).expect(UNFINISHED);
         let pages = transfer.unreported(link) + operation.pages;
         let is_last = transfer.plan.pages_left() == 0 && transfer.refused.is_empty();
         // The pages of the next operation might not fit into the same immediate.
@@ -413,20 +423,21 @@ impl Outbox {
         immediate: Option<Immediate>,
         owed: Option<(LinkId, CounterId)>,
         pages: u32,
-    ) -> Option<Posted> {
+    ) -> Posted {
         let took = self.windows[link].take(1);
         debug_assert!(took, "only a link with room is picked");
         self.links.charge(link, operation.bytes);
-        let of = self.transfers.get_mut(transfer.0)?;
+        let of = self.transfers.get_mut(transfer.0).expect(UNFINISHED);
         of.in_flight += 1;
         self.pending[link][of.priority as usize] += operation.bytes;
-        Some(Posted { link, transfer, operation, immediate, owed, pages })
+        Posted { link, transfer, operation, immediate, owed, pages }
     }
 
     /// Accounts an operation that was performed at once and was never in flight: its bytes have
     /// arrived, and the receiver gets the immediate unless the link is lost.
     pub fn performed(&mut self, link: usize, bytes: u64, immediate: Option<Immediate>) {
         self.links.charge(link, bytes);
+        // It is in flight for no time, but counts for the share of its link.
         self.links.finish(link, bytes);
         if let Some(immediate) = immediate {
             self.reported.add(self.settings[link].id, immediate);
@@ -438,7 +449,7 @@ impl Outbox {
     pub fn refuse(&mut self, posted: Posted) {
         self.take(&posted);
         let Posted { link, transfer, operation, immediate, owed, pages } = posted;
-        let Some(of) = self.transfers.get_mut(transfer.0) else { return };
+        let of = self.transfers.get_mut(transfer.0).expect(UNFINISHED);
         self.postable[of.priority as usize][of.scope as usize].insert(transfer.0);
         // No immediate accounts for these pages, so they may go to any link of its scope.
         if owed.is_some() || (immediate.is_none() && of.counter.is_none()) {
@@ -461,7 +472,7 @@ impl Outbox {
     /// Posts nothing of a transfer until it is [resumed](Self::resume): what it needs is not there yet.
     /// Others do not wait for it.
     pub fn park(&mut self, id: TransferId) {
-        let Some(of) = self.transfers.get_mut(id.0) else { return };
+        let of = self.transfers.get_mut(id.0).expect("the operation that cannot be posted is to be posted");
         self.counts[of.priority as usize] -= usize::from(!of.is_parked);
         of.is_parked = true;
         self.postable[of.priority as usize][of.scope as usize].remove(id.0);
@@ -469,6 +480,8 @@ impl Outbox {
 
     /// Continues a parked transfer.
     pub fn resume(&mut self, id: TransferId) {
+        // It may have been aborted meanwhile. It is listed twice if an operation of it came back and had to
+        // wait again.
         let Some(of) = self.transfers.get_mut(id.0).filter(|of| of.is_parked) else { return };
         of.is_parked = false;
         self.counts[of.priority as usize] += 1;
@@ -480,20 +493,15 @@ impl Outbox {
     pub fn complete(&mut self, posted: Posted) -> Vec<Frame> {
         let of = self.take(&posted);
         let Posted { transfer, owed, operation, .. } = posted;
-        let mut may_be_done = false;
-        if let Some(of) = of {
-            of.delivered += operation.bytes;
-            may_be_done = of.in_flight == 0;
-        }
+        of.delivered += operation.bytes;
+        let may_be_done = of.in_flight == 0;
         // A notification has nothing to reuse.
         if operation.bytes > 0 && self.spare.len() < self.spare_max {
             self.spare.push(operation);
         }
         let mut frames = Vec::new();
         if let Some(key) = owed {
-            if let Some(owed) = self.owed.get_mut(&key) {
-                owed.resends -= 1;
-            }
+            self.owed.get_mut(&key).expect("it waits for what is sent again").resends -= 1;
             // It may have been the last resent operation of that loss.
             frames.extend(self.reconcile(key));
         }
@@ -505,13 +513,14 @@ impl Outbox {
 
     /// Ends the accounting of an operation in flight. Returns its transfer.
     #[inline]
-    fn take(&mut self, posted: &Posted) -> Option<&mut Transfer> {
+    fn take(&mut self, posted: &Posted) -> &mut Transfer {
         self.windows[posted.link].give(1);
         self.links.finish(posted.link, posted.operation.bytes);
-        let transfer = self.transfers.get_mut(posted.transfer.0)?;
+        let transfer = self.transfers.get_mut(posted.transfer.0).expect(UNFINISHED);
+        debug_assert!(transfer.in_flight > 0, "an operation comes back once");
         transfer.in_flight -= 1;
         self.pending[posted.link][transfer.priority as usize] -= posted.operation.bytes;
-        Some(transfer)
+        transfer
     }
 
     /// Stops posting to a link that is not connected yet or about to be lost. Its operations in
@@ -531,6 +540,7 @@ impl Outbox {
     /// are done. If all of it is in flight already, and no link is lost meanwhile, it still
     /// completes.
     pub fn abort(&mut self, id: TransferId) -> Vec<Frame> {
+        // Its user may abort it in the moment in which it is done.
         let Some(transfer) = self.transfers.get_mut(id.0) else { return Vec::new() };
         transfer.is_aborted = true;
         let is_posted =
@@ -560,7 +570,7 @@ impl Outbox {
 
     /// Drops an operation that was to be resent, because its transfer was aborted.
     fn abort_resend(&mut self, key: (LinkId, CounterId), pages: u32) -> Option<Frame> {
-        let owed = self.owed.get_mut(&key)?;
+        let owed = self.owed.get_mut(&key).expect("it waits for what is sent again");
         owed.resends -= 1;
         owed.aborted += u64::from(pages);
         self.reconcile(key)
@@ -582,7 +592,7 @@ impl Outbox {
         }
         self.pause(link);
         self.links.lose(link);
-        self.pending[link] = [0; Priority::ALL.len()];
+        debug_assert_eq!(self.pending[link], [0; Priority::ALL.len()], "the caller has some of link {link}");
         let ids: Vec<TransferId> = self.transfers.iter().map(|(id, _)| TransferId(id)).collect();
         for id in ids {
             self.owe_unreported(link_id, link, id);
@@ -603,7 +613,7 @@ impl Outbox {
     /// Drops it if its transfer was aborted.
     fn resend(&mut self, link_id: LinkId, posted: Posted) -> Option<Frame> {
         let Posted { transfer: id, operation, owed: old_owed, pages, .. } = posted;
-        let transfer = self.transfers.get_mut(id.0)?;
+        let transfer = self.transfers.get_mut(id.0).expect(UNFINISHED);
         let (has_bytes, new_owed) =
             (operation.bytes > 0, (link_id, transfer.counter.unwrap_or(CounterId::NONE)));
         // It was resent already for another lost link: the entry of that link stays.
@@ -631,7 +641,7 @@ impl Outbox {
     /// Accounts for pages that were posted without an immediate, or refused: they were never
     /// reported.
     fn owe_unreported(&mut self, link_id: LinkId, link: usize, id: TransferId) {
-        let Some(transfer) = self.transfers.get_mut(id.0) else { return };
+        let transfer = self.transfers.get_mut(id.0).expect(UNFINISHED);
         let refused: Vec<Operation> = {
             let (mine, others) = transfer.refused.drain(..).partition::<Vec<_>, _>(|(of, _)| *of == link);
             transfer.refused = others.into();
@@ -676,14 +686,13 @@ impl Outbox {
 
     /// Reports the pages that the receiver has not counted, once all of them have arrived.
     fn reconcile(&mut self, key: (LinkId, CounterId)) -> Option<Frame> {
+        // The receiver may answer what nobody has asked.
         let owed = self.owed.get(&key)?;
         // An `Add` before the resent pages have arrived would count pages that are not there.
         let settled = owed.settled.filter(|_| owed.resends == 0)?;
-        let owed = self.owed.remove(&key)?;
+        let owed = self.owed.remove(&key).expect("it was just found");
         for id in owed.transfers {
-            if let Some(transfer) = self.transfers.get_mut(id.0) {
-                transfer.owed -= 1;
-            }
+            self.transfers.get_mut(id.0).expect(UNFINISHED).owed -= 1;
             self.check_done(id);
         }
         // The receiver counted `settled` of the reported pages. It must add the rest, and the pages
@@ -727,15 +736,10 @@ impl Outbox {
     }
 
     fn check_done(&mut self, id: TransferId) {
-        let is_done = self.transfers.get(id.0).is_some_and(|transfer| {
-            // This runs after every operation, and most transfers fail this first check.
-            if transfer.in_flight > 0 {
-                return false;
-            }
-            !transfer.has_posts() && transfer.owed == 0
-        });
-        if is_done {
-            let Some(transfer) = self.transfers.get(id.0) else { return };
+        // Several events of one call may finish it, such as the loss of a link with all of its operations.
+        let Some(transfer) = self.transfers.get(id.0) else { return };
+        // This runs after every operation, and most transfers fail this first check.
+        if transfer.in_flight == 0 && !transfer.has_posts() && transfer.owed == 0 {
             let (is_whole, delivered) = (!transfer.is_incomplete, transfer.delivered());
             self.counts[transfer.priority as usize] -= usize::from(!transfer.is_parked);
             self.transfers.remove(id.0);
@@ -762,6 +766,74 @@ impl Outbox {
     /// ```
     pub fn unanswered(&self) -> usize {
         self.unanswered
+    }
+
+    /// Iterates over the numbers of its transfers.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = u64> {
+        self.transfers.iter().map(|(id, _)| id)
+    }
+
+    /// Returns the id of a link if operations are posted to it.
+    pub(crate) fn posts_over(&self, link: usize) -> Option<LinkId> {
+        self.links.is_alive(link).then(|| self.settings[link].id)
+    }
+
+    /// Returns `true` if a transfer of this priority has something to post over links that are all ready
+    /// and have nothing in flight: a call of [`next_post_of`](Self::next_post_of) yields something then.
+    pub(crate) fn could_post(&self, priority: Priority) -> bool {
+        let is_free = |scope: Scope| {
+            let mut links = (0..self.settings.len()).filter(|link| self.settings[*link].scope == scope);
+            let is_any = links.clone().next().is_some();
+            is_any && links.all(|link| self.links.is_alive(link) && self.windows[link].used() == 0)
+        };
+        let waits = |id: u64| self.transfers.get(id).is_some_and(Transfer::has_posts);
+        SCOPES.into_iter().any(|scope| {
+            let mut postable = self.postable[priority as usize][scope as usize].iter();
+            is_free(scope) && postable.any(waits)
+        })
+    }
+
+    /// Checks its accounting against the operations that the caller holds: all that are in flight, or have
+    /// failed on links that are not lost yet.
+    pub(crate) fn check(&self, peer: &dyn Debug, held: &[&Posted], is_parked: impl Fn(TransferId) -> bool) {
+        for link in 0..self.settings.len() {
+            let of_link = || held.iter().filter(|posted| posted.link == link);
+            let name = (peer, link);
+            assert_eq!(self.windows[link].used() as usize, of_link().count(), "credits: pages on {name:?}");
+            let bytes: u64 = of_link().map(|posted| posted.operation.bytes).sum();
+            let counted = (self.pending[link].iter().sum::<u64>(), self.links.pending(link));
+            assert_eq!(counted, (bytes, bytes), "credits: bytes in flight on {name:?}");
+        }
+        for (id, transfer) in self.transfers.iter() {
+            let in_flight = held.iter().filter(|posted| posted.transfer.0 == id).count();
+            assert_eq!(transfer.in_flight, in_flight, "credits: transfer {id} of {peer:?}");
+            let owed = self.owed.values().filter(|owed| owed.transfers.contains(&TransferId(id))).count();
+            assert_eq!(transfer.owed, owed, "reconciliation: transfer {id} of {peer:?}");
+            assert!(
+                !transfer.is_parked || is_parked(TransferId(id)),
+                "parked: nothing resumes {id} of {peer:?}"
+            );
+            let postable = &self.postable[transfer.priority as usize][transfer.scope as usize];
+            let is_listed = postable.first_from(id) == Some(id);
+            let must_post = transfer.has_posts() && !transfer.is_parked;
+            assert!(is_listed || !must_post, "postable: {id} of {peer:?} has pages that are not posted");
+        }
+        for priority in Priority::ALL {
+            let counts = |of: &&Transfer| of.priority == priority && !of.is_parked;
+            let count = self.transfers.iter().map(|(_, transfer)| transfer).filter(counts).count();
+            assert_eq!(self.counts[priority as usize], count, "transfers: {priority:?} of {peer:?}");
+        }
+        for (key, owed) in &self.owed {
+            let queued = self.transfers.iter().flat_map(|(_, transfer)| &transfer.resends);
+            let queued = queued.filter(|resend| resend.owed == Some(*key)).count();
+            let resends = queued + held.iter().filter(|posted| posted.owed == Some(*key)).count();
+            assert_eq!(owed.resends, resends, "reconciliation: operations sent again of {key:?}, {peer:?}");
+            assert!(owed.is_asked, "reconciliation: {peer:?} was not asked about {key:?}");
+            let is_over = owed.resends == 0 && owed.settled.is_some();
+            assert!(!is_over, "reconciliation: all of {key:?} has arrived, and {peer:?} was not told");
+        }
+        let unanswered = self.owed.values().filter(|owed| owed.settled.is_none()).count();
+        assert_eq!(self.unanswered, unanswered, "reconciliation: questions to {peer:?}");
     }
 
     /// Returns `true` if nothing is left to do.

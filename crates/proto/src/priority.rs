@@ -76,6 +76,7 @@ impl Share {
     #[inline]
     pub(crate) fn of(priority: Priority, scope: Scope, is_urgent_lately: bool) -> &'static Self {
         match (priority, is_urgent_lately) {
+            // Nothing waits behind it that goes first.
             (Priority::Urgent, _) => &UNLIMITED,
             (_, true) if scope == Scope::Host => &BESIDE_URGENT_HERE,
             (_, true) => &BESIDE_URGENT,
@@ -88,6 +89,7 @@ impl Share {
     /// `free` more operations of `window` in flight.
     #[inline]
     pub(crate) fn has_room(&self, bytes: u64, free: u32, window: u32) -> bool {
+        // The last operation may exceed the share, or one longer than it would never be posted.
         bytes < self.bytes && free > if self.leaves_room { window / 4 } else { 0 }
     }
 

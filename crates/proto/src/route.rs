@@ -101,6 +101,7 @@ impl Links {
     /// Marks a link as lost: it gets no more, and its operations in flight are no longer accounted.
     pub fn lose(&mut self, link: usize) {
         let link = &mut self.links[link];
+        // What was in flight is charged to the link that gets it next.
         (link.is_alive, link.pending) = (false, 0);
     }
 

@@ -35,6 +35,7 @@ impl<T> Sequence<T> {
         if self.things.is_empty() {
             self.first = number;
         }
+        // Numbers of things that were never put are places without one.
         while self.first + (self.things.len() as u64) < number {
             self.things.push_back(None);
         }

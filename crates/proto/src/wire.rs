@@ -4,6 +4,9 @@
 //! two engines with different frames can still report the mismatch. Each frame after it is its
 //! length (four bytes, big-endian) and its content.
 
+#[cfg(any(test, feature = "fields"))]
+pub mod fields;
+
 use serde::{Deserialize, Serialize};
 
 use crate::counter::{CounterId, LinkId};

@@ -5,6 +5,7 @@
 //! atomics, and granted memory with its keys.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use farreach_memory::{Buffer, Buffers, Exposed, Memory, ReadOnlyError, Slice};
@@ -636,6 +637,28 @@ impl Carrier {
             (Ok(()), None) => RevokeAnswer::NotYet("there is no such grant"),
             (Err(why), _) => RevokeAnswer::NotYet(why),
         }
+    }
+
+    /// Writes what it holds as text, without the bytes: equal texts are equal states, apart from the rails. A
+    /// simulation that tries all orders visits equal states once.
+    #[doc(hidden)]
+    pub fn write_state(&self, into: &mut dyn fmt::Write) -> fmt::Result {
+        fn sorted<T: Ord>(all: impl Iterator<Item = T>) -> Vec<T> {
+            let mut all: Vec<T> = all.collect();
+            all.sort();
+            all
+        }
+        let Holdings { transfers, lists: _, messages, atomics, grants, published, awaited, returned } =
+            &self.memory;
+        write!(into, "{:?}{:?}", self.waiting, sorted(transfers.keys().map(|op| op.0)))?;
+        write!(into, "{} {} {:?}", messages.free(), atomics.len(), sorted(awaited.iter()))?;
+        write!(into, "{:?}{:?}", sorted(published.keys()), sorted(returned.keys().map(|op| op.0)))?;
+        for id in sorted(grants.keys()) {
+            let GrantedMemory { memory, keys, awaited, publication, is_unproven } = &grants[id];
+            let handles = (memory.keys(), Arc::strong_count(memory));
+            write!(into, "{id} {handles:?} {keys:?} {awaited:?} {publication:?} {is_unproven}")?;
+        }
+        Ok(())
     }
 
     /// Returns what it holds: the number of the engine's own buffers in use, of transfers, and of

@@ -38,6 +38,7 @@ pub(crate) enum Awaited {
     PeerRevoked(Answer<Result<(), &'static str>>),
     Opened(Answer<Result<OpenedMemory, OpenError>>),
     CounterOpened(Answer<Result<CounterId, OpenError>>),
+    Closed(Answer<()>),
 }
 
 /// The state of a counter, as reported by the machine.
@@ -100,6 +101,8 @@ pub(crate) struct Answers {
     awaited: IdMap<OpId, Awaited>,
     peers: IdMap<PeerKey, Rc<PeerView>>,
     counters: IdMap<CounterId, Rc<CounterView>>,
+    /// The number of answers to requests that were not made, or were answered before.
+    pub(crate) unasked: u64,
     /// Peers that have opened a shared counter since this was last taken.
     pub(crate) joined: Vec<Joined>,
 }
@@ -136,6 +139,12 @@ impl Answers {
 
     /// Handles an event of the machine.
     pub(crate) fn tell(&mut self, event: Event, carrier: &mut Carrier) {
+        let answered = match &event {
+            Event::Transfer(op, _) | Event::Atomic(op, _) | Event::Sent(op, _) => Some(op),
+            Event::Revoked(op, _) | Event::Opened(op, _) | Event::CounterOpened(op, _) => Some(op),
+            _ => None,
+        };
+        self.unasked += u64::from(answered.is_some_and(|op| !self.awaited.contains_key(op)));
         match event {
             Event::Transfer(op, end) => {
                 let answer = carrier.transfer_ended(op, end);
@@ -172,7 +181,11 @@ impl Answers {
                 let view = self.add_counter(counter);
                 self.joined.push(Joined { shared, peer, counter, view });
             }
-            Event::Closed(_) => {}
+            Event::Closed(op) => {
+                if let Some(Awaited::Closed(cell)) = self.awaited.remove(&op) {
+                    cell.put(());
+                }
+            }
             Event::Reached(counter, reached) => {
                 if let Some(view) = self.counters.get(&counter) {
                     view.reached.set(reached);

@@ -165,6 +165,12 @@ impl SimCard {
         }
     }
 
+    /// Returns whether a key that has ended is proven to be out of use, now or soon, without the end of a link.
+    #[cfg(test)]
+    pub(crate) fn proves_ended_keys(&self) -> bool {
+        self.properties.ended_keys != EndedKeys::StopNew
+    }
+
     /// Returns all kinds with keys that need not be bound.
     pub fn kinds() -> [Self; 4] {
         [Self::rc(), Self::tcp(), Self::efa(), Self::isolated()]

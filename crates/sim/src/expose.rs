@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use farreach_memory::{Exposed, KeyAccess};
+use farreach_memory::{Exposed, KeyAccess, KeyError};
 use farreach_proto::inflight::SlotId;
 use farreach_proto::rights::Rights;
 use farreach_rail::{EndedKeys, Key, KeyId, LinkKey, PeerKey, Scope};
@@ -48,7 +48,7 @@ impl World {
         peer: PeerKey,
         memory: &Arc<Exposed>,
         rights: Rights,
-    ) -> Key {
+    ) -> Result<Key, KeyError> {
         let index = self.keys.len() as u64;
         // Keys of libraries have 64 bits, and cannot be guessed.
         let value = match self.cards[card].kind.has_queue_pairs {
@@ -57,28 +57,29 @@ impl World {
         };
         let is_from_zero = self.cards[card].kind.addresses_from_zero;
         let address = if is_from_zero { 0 } else { (index + 1) * ADDRESS_STRIDE };
-        let needed = if rights == Rights::READ { KeyAccess::Read } else { KeyAccess::Write };
-        let guard = memory.guard_key(needed).expect("the carrier grants read-only memory for reading only");
-        let (guard, len) = (Some(guard), memory.len() as u64);
-        let memory = KeptMemory::Live(Arc::clone(memory));
-        let (bound, not_mapped, ends, is_being_proven) = (Vec::new(), Vec::new(), Vec::new(), false);
+        let is_reported = self.cards[card].kind.properties.ended_keys == EndedKeys::Reported;
+        // Where the end of keys is reported, each link that the key is bound to has a guard.
+        let guards = if is_reported { Vec::new() } else { vec![memory.guard_key(needed(rights))?] };
         let entry = KeyEntry {
             card,
             peer,
             rights,
             address,
-            len,
-            memory,
-            bound,
-            not_mapped,
-            guard,
-            is_being_proven,
-            ends,
+            len: memory.len() as u64,
+            is_of_old_pages: memory.is_exchanging(),
+            of: Arc::downgrade(memory),
+            memory: KeptMemory::Live(Arc::clone(memory)),
+            bound: Vec::new(),
+            not_mapped: Vec::new(),
+            guards,
+            is_being_proven: false,
+            ends: Vec::new(),
         };
+        let len = entry.len;
         self.keys.push(entry);
         self.keys_by_value.insert(value, index as usize);
         self.note("expose", index, len);
-        Key { id: KeyId(index), address, key: value }
+        Ok(Key { id: KeyId(index), address, key: value })
     }
 
     /// Begins to bind a key to a link of its peer. Returns `false` if that is not possible.
@@ -89,11 +90,27 @@ impl World {
         let End { state, owner, .. } = &self.ends[end];
         let is_possible = self.cards[card].kind.properties.keys_are_bound
             && matches!(state, EndState::Connected | EndState::Broken)
-            && *owner == self.keys[key].peer;
+            && *owner == self.keys[key].peer
+            && self.guard_binding(key);
         if is_possible {
             let at_ns = self.after_step();
             self.schedule(at_ns, Action::Bind { end, key, tag });
         }
+        is_possible
+    }
+
+    /// Makes the guard of a binding, where bindings have guards. Returns `false` if others wait for an exchange
+    /// of the pages.
+    fn guard_binding(&mut self, key: usize) -> bool {
+        let properties = &self.cards[self.keys[key].card].kind.properties;
+        let KeptMemory::Live(memory) = &self.keys[key].memory else { return true };
+        if properties.ended_keys != EndedKeys::Reported {
+            return true;
+        }
+        let guard =
+            memory.guard_key(needed(self.keys[key].rights)).ok().filter(|_| !self.exchanges.pauses(memory));
+        let is_possible = guard.is_some();
+        self.keys[key].guards.extend(guard);
         is_possible
     }
 
@@ -137,7 +154,7 @@ impl World {
         let KeptMemory::Live(memory) = &key.memory else { return EndedKey::Unknown };
         if is_leaked {
             key.memory = KeptMemory::Leaked(Arc::downgrade(memory));
-            key.guard = None;
+            key.guards.clear();
             self.leaked += 1;
             self.note("leak", id.0, 0);
             return EndedKey::Leaked;
@@ -153,10 +170,10 @@ impl World {
             EndedKeys::StopAll => true,
             EndedKeys::StopNew => properties.links_end_alone && key.ends.is_empty(),
             // No peer has got a key that was bound to no link.
-            EndedKeys::Reported => key.bound.is_empty(),
+            EndedKeys::Reported => key.guards.is_empty(),
         };
         if is_proven {
-            key.end_guard();
+            key.end_guards();
         }
         let is_reported = properties.ended_keys == EndedKeys::Reported;
         self.note("end_key", id.0, 0);
@@ -171,38 +188,27 @@ impl World {
     /// Lets the peers confirm that they do not use an ended key any more. One that is stopped cannot;
     /// the end of one that was killed is a proof.
     pub(super) fn confirm_key(&mut self, key: usize) {
-        let now_ns = self.now_ns;
-        let stopped_until_ns = self.keys[key].bound.iter().filter_map(|(end, _)| {
-            let peer = &self.ends[self.ends[*end].peer?];
-            Some(self.hosts[self.cards[peer.card].host].stopped_until_ns)
-        });
-        match stopped_until_ns.max().filter(|until_ns| *until_ns > now_ns) {
+        // An exchange that has its guards reports it.
+        if self.exchanges.has_taken(key) {
+            return;
+        }
+        match self.stopped_until_ns(key) {
             Some(until_ns) => self.schedule(until_ns, Action::ConfirmKey { key }),
             None => self.key_has_ended(key),
         }
     }
 
-    /// Begins to prove that an ended key has ended, without its peers. Returns `false` if there is no
-    /// such key.
-    pub(super) fn begin_proof(&mut self, card: usize, id: KeyId) -> bool {
-        let key = usize::try_from(id.0).ok().filter(|key| *key < self.keys.len());
-        let Some(key) = key.filter(|key| self.keys[*key].card == card) else { return false };
-        let is_dead = matches!(self.keys[key].memory, KeptMemory::Dead);
-        if is_dead && !std::mem::replace(&mut self.keys[key].is_being_proven, true) {
-            let at_ns = self.after_step();
-            self.schedule(at_ns, Action::ProveKey { key });
-        }
-        is_dead
-    }
-
-    pub(super) fn prove_key(&mut self, key: usize) {
-        if self.keys[key].is_being_proven {
-            self.key_has_ended(key);
-        }
+    /// Returns the time until which a peer that has to confirm the end of a key is stopped, if one is.
+    pub(super) fn stopped_until_ns(&self, key: usize) -> Option<u64> {
+        let stopped_until_ns = self.keys[key].bound.iter().filter_map(|(end, _)| {
+            let peer = &self.ends[self.ends[*end].peer?];
+            Some(self.hosts[self.cards[peer.card].host].stopped_until_ns)
+        });
+        stopped_until_ns.max().filter(|until_ns| *until_ns > self.now_ns)
     }
 
     /// Stops all that reaches memory by an ended key, and reports it, once.
-    fn key_has_ended(&mut self, key: usize) {
+    pub(super) fn key_has_ended(&mut self, key: usize) {
         let KeyEntry { card, memory, .. } = &self.keys[key];
         let card = *card;
         if !matches!(memory, KeptMemory::Dead) || self.cards[card].state != CardState::Alive {
@@ -210,13 +216,14 @@ impl World {
         }
         self.let_go_of_key(key);
         self.keys[key].memory = KeptMemory::Gone;
-        self.keys[key].end_guard();
+        self.keys[key].end_guards();
+        self.exchanges.end_pause(key);
         self.note("key ended", key as u64, 0);
         self.cards[card].push(Ready::KeyEnded { key });
     }
 
     /// Stops the operations that have begun to access memory by a key.
-    fn let_go_of_key(&mut self, key: usize) {
+    pub(super) fn let_go_of_key(&mut self, key: usize) {
         let values: Vec<u64> = self.keys[key].bound.iter().map(|(_, value)| *value).collect();
         let is_of_it = |(id, operation): (SlotId, &super::operation::Operation)| {
             let target = operation.target.filter(|_| operation.grip.is_some())?;
@@ -235,7 +242,7 @@ impl World {
         for key in self.keys.iter_mut().filter(|key| key.card == card && key.ends.contains(&end)) {
             key.ends.retain(|other| *other != end);
             if key.ends.is_empty() {
-                key.end_guard();
+                key.end_guards();
             }
         }
     }
@@ -243,6 +250,7 @@ impl World {
     /// Ends the keys of a card that is gone.
     pub(super) fn forget_keys(&mut self, card: usize) {
         let is_killed = self.cards[card].state == CardState::Killed;
+        self.give_up_exchanges(card);
         // Their memory is gone with its owner.
         for key in (0..self.keys.len()).filter(|key| self.keys[*key].card == card).collect::<Vec<_>>() {
             self.let_go_of_key(key);
@@ -250,7 +258,7 @@ impl World {
         for key in self.keys.iter_mut().filter(|key| key.card == card) {
             if is_killed || !matches!(key.memory, KeptMemory::Leaked(_)) {
                 key.memory = KeptMemory::Gone;
-                key.end_guard();
+                key.end_guards();
             }
         }
     }
@@ -262,7 +270,7 @@ impl World {
             return;
         }
         let is_dead = |key: &&mut KeyEntry| key.card == card && matches!(key.memory, KeptMemory::Dead);
-        self.keys.iter_mut().filter(is_dead).for_each(KeyEntry::end_guard);
+        self.keys.iter_mut().filter(is_dead).for_each(KeyEntry::end_guards);
     }
 
     /// Returns the number of live keys of a card.
@@ -326,6 +334,12 @@ impl World {
         let key = &self.keys[key];
         let ended_keys = self.cards[key.card].kind.properties.ended_keys;
         let operation = self.operations.get_mut(id).expect("an action refers to the operation");
+        if key.is_of_old_pages {
+            let what = "a request has a key that was made while the pages were exchanged: its bytes are lost";
+            let end = operation.end;
+            self.violate_over(end, Rule::OldPages, what.to_owned());
+            return Reach::Nowhere;
+        }
         let still_reached = match &key.memory {
             KeptMemory::Live(memory) => {
                 if ended_keys != EndedKeys::StopAll && operation.grip.is_none() {
@@ -345,6 +359,11 @@ impl World {
             Some(None) => Reach::Nowhere,
         }
     }
+}
+
+/// Returns the access that a key with these rights gives.
+fn needed(rights: Rights) -> KeyAccess {
+    if rights == Rights::READ { KeyAccess::Read } else { KeyAccess::Write }
 }
 
 /// Returns a number that looks random, and differs for each seed and index.

@@ -18,8 +18,13 @@ pub(super) struct KeyEntry {
     pub(super) bound: Vec<(usize, u64)>,
     /// The numbers with which the peer cannot use it.
     pub(super) not_mapped: Vec<u64>,
-    /// Present until it is proven that nothing is in flight with the key.
-    pub(super) guard: Option<KeyGuard>,
+    /// The memory, also when the key has ended.
+    pub(super) of: Weak<Exposed>,
+    /// Present until it is proven that nothing is in flight with the key: one for the key, or one for each
+    /// link that it is or was bound to, where the end of keys is reported.
+    pub(super) guards: Vec<KeyGuard>,
+    /// Whether it was made while the pages of the memory were being exchanged: it leads to the old ones.
+    pub(super) is_of_old_pages: bool,
     /// Whether a proof that the card was asked for is under way.
     pub(super) is_being_proven: bool,
     /// The ends of links over which operations with the ended key may be in flight.
@@ -37,10 +42,10 @@ pub(super) enum KeptMemory {
 }
 
 impl KeyEntry {
-    /// Ends the guard: nothing is in flight with the key, and nothing can begin.
+    /// Ends the guards: nothing is in flight with the key, and nothing can begin.
     #[expect(unsafe_code, reason = "a card proves when nothing reaches memory by a key")]
-    pub(super) fn end_guard(&mut self) {
-        if let Some(guard) = self.guard.take() {
+    pub(super) fn end_guards(&mut self) {
+        for guard in self.guards.drain(..) {
             // SAFETY: the guard must end only when nothing reaches the memory with the key. A
             // simulated card reaches memory only through handles on `Exposed`, and none exists
             // beside the slice that the owner may make of it.

@@ -65,16 +65,23 @@
 //! ```
 
 mod action;
-#[cfg(test)]
+#[cfg(any(test, feature = "histories"))]
 mod answers;
 mod card;
 mod chance;
+#[cfg(test)]
+mod choose;
 mod end;
 mod ending;
+mod exchange;
+#[cfg(test)]
+mod explore;
 mod expose;
 mod fault;
-#[cfg(test)]
-mod histories;
+#[cfg(any(test, feature = "histories"))]
+#[expect(clippy::unnecessary_to_owned, reason = "the iterator of an input owns its bytes")]
+#[allow(rustdoc::private_intra_doc_links, reason = "who reads about histories has the sources")]
+pub mod histories;
 mod journey;
 mod key;
 mod memory;
@@ -83,6 +90,7 @@ mod operation;
 mod perform;
 mod poll;
 mod post;
+mod prove;
 mod rail;
 mod record;
 pub mod request;

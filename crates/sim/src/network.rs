@@ -38,6 +38,15 @@ impl SimNetwork {
         Self { world: Arc::new(Mutex::new(World::new(settings, Some(Instant::now())))) }
     }
 
+    /// Creates a network in which nothing is left to chance, and the caller chooses [what happens
+    /// next](Self::pending).
+    #[cfg(test)]
+    pub(crate) fn chosen(settings: SimSettings) -> Self {
+        let network = Self::new(settings);
+        network.lock().chance.set_coins([]);
+        network
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, World> {
         // After a panic the state is only read for the report, so a poisoned lock is acceptable.
         let mut world = self.world.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,11 +79,7 @@ impl SimNetwork {
     /// Returns `true` if a poll of some card of a running host would report or do something now.
     pub fn waits_for_poll(&self) -> bool {
         let world = self.lock();
-        world.cards.iter().any(|card| {
-            let is_running = world.hosts[card.host].stopped_until_ns <= world.now_ns;
-            let has_something = !card.ready.is_empty() || !card.inbox.is_empty();
-            card.state == CardState::Alive && is_running && has_something
-        })
+        (0..world.cards.len()).any(|card| world.has_for_poll(card))
     }
 
     /// Returns the violations of the cards' users so far.

@@ -12,6 +12,14 @@ pub(super) enum PollFailure {
 }
 
 impl World {
+    /// Returns `true` if a poll of a card would report or do something now.
+    pub(super) fn has_for_poll(&self, card: usize) -> bool {
+        let card = &self.cards[card];
+        let is_running = self.hosts[card.host].stopped_until_ns <= self.now_ns;
+        let has_something = !card.ready.is_empty() || !card.inbox.is_empty();
+        card.state == CardState::Alive && is_running && has_something
+    }
+
     /// Moves events into `told`, as many as one poll reports.
     pub(super) fn poll(&mut self, card: usize, told: &mut Vec<Ready>) -> Result<(), PollFailure> {
         if self.cards[card].state != CardState::Alive {

@@ -187,9 +187,12 @@ impl Rail for SimRail {
     }
 
     fn make_key(&mut self, peer: PeerKey, memory: &Arc<Exposed>, rights: Rights) -> Result<Key, RailError> {
+        let operation = "expose memory over a simulated card";
         let mut world = self.network.lock();
-        self.check(&mut world, "expose memory over a simulated card")?;
-        Ok(world.make_key(self.card(), peer, memory, rights))
+        self.check(&mut world, operation)?;
+        world
+            .make_key(self.card(), peer, memory, rights)
+            .map_err(|error| RailError::new(operation, error.to_string(), error.fix()))
     }
 
     fn bind_key(&mut self, link: LinkKey, key: KeyId, tag: u64) -> Result<(), RailError> {
@@ -225,10 +228,9 @@ impl Rail for SimRail {
         let operation = "prove the end of a key of a simulated card";
         let mut world = self.network.lock();
         self.check(&mut world, operation)?;
-        match world.begin_proof(self.card(), key) {
-            true => Ok(()),
-            false => Err(RailError::new(operation, "there is no such ended key", "end the key first")),
-        }
+        world.begin_proof(self.card(), key).map_err(|cause| {
+            RailError::new(operation, cause, "end the key first, and release all other keys")
+        })
     }
 
     fn post(

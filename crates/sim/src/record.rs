@@ -63,6 +63,8 @@ pub enum Rule {
     /// Work requests name keys of the peer's card, ranges within the exposed memory, and operations
     /// that the key allows.
     RemoteSegment,
+    /// No key is made while the pages of its memory are exchanged.
+    OldPages,
 }
 
 /// The history of a network.

@@ -10,6 +10,7 @@ use farreach_rail::LinkKey;
 use super::action::Action;
 use super::chance::Chance;
 use super::end::{Card, CardState, End, Host};
+use super::exchange::Exchanges;
 use super::key::KeyEntry;
 use super::operation::{Operation, State};
 use super::record::{Record, Rule};
@@ -34,6 +35,7 @@ pub(super) struct World {
     pub(super) cards: Vec<Card>,
     pub(super) ends: Vec<End>,
     pub(super) keys: Vec<KeyEntry>,
+    pub(super) exchanges: Exchanges,
     /// The number of bindings of keys to links.
     pub(super) bindings: u64,
     /// The index of each key, by the number that work requests carry.
@@ -49,11 +51,11 @@ pub(super) struct World {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Due {
+pub(super) struct Due {
     at_ns: u64,
     /// Breaks ties: actions scheduled first run first.
-    place: u64,
-    action: Action,
+    pub(super) place: u64,
+    pub(super) action: Action,
 }
 
 impl Ord for Due {
@@ -83,6 +85,7 @@ impl World {
             cards: Vec::new(),
             ends: Vec::new(),
             keys: Vec::new(),
+            exchanges: Exchanges::default(),
             bindings: 0,
             keys_by_value: HashMap::new(),
             operations: Slots::new(OPERATIONS_MAX),
@@ -114,6 +117,18 @@ impl World {
 
     pub(super) fn next_event_at(&self) -> Option<u64> {
         self.agenda.peek().map(|due| due.at_ns)
+    }
+
+    /// Returns everything that is scheduled, in no order.
+    #[cfg(test)]
+    pub(super) fn agenda(&self) -> impl Iterator<Item = &Due> {
+        self.agenda.iter()
+    }
+
+    /// Removes something that is scheduled, because it happens now.
+    #[cfg(test)]
+    pub(super) fn take_due(&mut self, place: u64) {
+        self.agenda.retain(|due| due.place != place);
     }
 
     /// Schedules an action, never at the current time, so that time always advances.
@@ -158,7 +173,7 @@ impl World {
     }
 
     /// Runs an action, unless its card works only when it is polled.
-    fn run(&mut self, action: Action) {
+    pub(super) fn run(&mut self, action: Action) {
         if let Some(card) = self.actor(action).map(|card| &mut self.cards[card]) {
             let is_there = matches!(card.state, CardState::Alive | CardState::Lost);
             if is_there && !card.kind.serves_unpolled {

@@ -683,8 +683,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a late transfer ends while a card has a part of its memory",
         file: "crates/proto/src/outbox.rs",
-        guard: "            if transfer.in_flight > 0 {\n                return false;",
-        instead: "            if transfer.in_flight > 0 && !transfer.is_aborted {\n                return false;",
+        guard: "if transfer.in_flight == 0 && !transfer.has_posts() && transfer.owed == 0 {",
+        instead: "if (transfer.in_flight == 0 || transfer.is_aborted) && !transfer.has_posts() && transfer.owed == 0 {",
         test: "machine::tests::deadlines::one_that_is_partly_posted_ends_when_nothing_of_it_is_in_flight",
     },
     Mutant {

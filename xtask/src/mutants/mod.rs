@@ -24,7 +24,7 @@ use crate::paths;
 use crate::process::{command, output};
 
 /// The time after which a test is ended: without a guard, a test may wait for ever.
-const TIME_MAX: Duration = Duration::from_secs(60);
+const TIME_MAX: Duration = Duration::from_secs(180);
 
 /// A guard, and the code without it.
 struct Mutant {
@@ -71,7 +71,8 @@ impl Mutant {
 
     fn program(&self) -> Program {
         // Tests with simulated cards are in their crate.
-        let is_simulated = ["histories::", "tests::"].iter().any(|module| self.test.starts_with(module));
+        let is_simulated =
+            ["histories::", "tests::", "explore::"].iter().any(|module| self.test.starts_with(module));
         let krate = match is_simulated {
             true => "sim",
             false => self.file.split('/').nth(1).expect("a file of a crate"),

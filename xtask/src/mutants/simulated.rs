@@ -1,13 +1,13 @@
 //! Guards of the engine that whole histories test: without each of them, a history among the first
-//! few hundred seeds fails. Guards that need more seeds have their own test.
+//! few hundred seeds fails, or an order of a small scenario. Guards that need more have their own test.
 
 use super::Mutant;
 
 /// The test for mutants that any history may find.
-const SEEDS: &str = "histories::some_seeds";
+const SEEDS: &str = "histories::tests::some_seeds";
 
 /// The test for mutants that a host that lies may find.
-const LIES: &str = "histories::lying_seeds";
+const LIES: &str = "histories::tests::lying_seeds";
 
 pub(super) const MUTANTS: &[Mutant] = &[
     // Links that fail.
@@ -99,9 +99,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a peer is told that nothing is under way while something is",
         file: "crates/proto/src/machine/peer/granted.rs",
-        guard: "granted.is_revoked && granted.users == 0)",
-        instead: "granted.is_revoked)",
+        guard: "self.is_revoked && self.users == 0",
+        instead: "self.is_revoked",
         test: "machine::peer::granted::tests::the_peer_hears_once_that_nothing_uses_it_any_more",
+    },
+    Mutant {
+        name: "a peer is told that nothing is under way while bytes of a lost link may land",
+        file: "crates/proto/src/machine/grant.rs",
+        guard: "        if peer.transfers.unanswered_since().is_none() {",
+        instead: "        {",
+        test: "machine::tests::deadlines::a_revoked_grant_is_confirmed_when_the_peer_has_stopped_the_link_that_was_lost",
     },
     Mutant {
         name: "a key of the link before is used",
@@ -362,5 +369,64 @@ pub(super) const MUTANTS: &[Mutant] = &[
         guard: "held_back.iter().for_each(|index| self.present[*index].end_wait(now));",
         instead: "held_back.iter().for_each(|index| _ = (index, now));",
         test: SEEDS,
+    },
+    // Races between a few events, of which all orders are tried.
+    Mutant {
+        name: "a withdrawal does not see a grant that is being made",
+        file: "crates/proto/src/machine/publications.rs",
+        guard: "let holders = self.all.get(&id)?.grants.keys().copied();",
+        instead: "let is_made = |(_, it): &(&PeerKey, &PeerGrant)| !matches!(it, PeerGrant::Making { .. });
+        let holders = self.all.get(&id)?.grants.iter().filter(is_made).map(|(peer, _)| *peer);",
+        test: "explore::publications",
+    },
+    Mutant {
+        name: "a grant that was withdrawn while it was made is given all the same",
+        file: "crates/proto/src/machine/publications.rs",
+        guard: "PeerGrant::Making { until } => until.or((!is_there).then_some(Until::NEVER)),",
+        instead: "PeerGrant::Making { until: _ } => (!is_there).then_some(Until::NEVER),",
+        test: "explore::publications",
+    },
+    Mutant {
+        name: "memory is granted while its pages are exchanged",
+        file: "crates/rail/src/carrier.rs",
+        guard: "if self.memory.is_exchanging(publication) => {",
+        instead: "if self.memory.is_exchanging(publication) && false => {",
+        test: "explore::exchanges",
+    },
+    Mutant {
+        name: "others pause for an exchange that is impossible",
+        file: "crates/sim/src/prove.rs",
+        guard: "        self.exchanges.end_pause(key);
+        if memory.keys() != guards {",
+        instead: "        if memory.keys() != guards {",
+        test: "explore::exchanges",
+    },
+    Mutant {
+        name: "a write that cannot be mapped costs its link",
+        file: "crates/proto/src/machine/work.rs",
+        guard: "Err(error) if is_ordered => Err(RequestError::Link(error.into_error())),",
+        instead: "Err(error) if is_ordered || true => Err(RequestError::Link(error.into_error())),",
+        test: "explore::grants",
+    },
+    Mutant {
+        name: "a peer adds any number of pages for a lost link",
+        file: "crates/proto/src/counter.rs",
+        guard: "let reached = counter.reached.checked_add(pages).filter(|_| pages <= ADD_MAX);",
+        instead: "let reached = counter.reached.checked_add(pages);",
+        test: "explore::counters",
+    },
+    Mutant {
+        name: "a settle is answered before the rail is begun anew",
+        file: "crates/proto/src/machine/reset.rs",
+        guard: "if self.may_still_land(key, link) {",
+        instead: "if self.may_still_land(key, link) && false {",
+        test: "explore::counters",
+    },
+    Mutant {
+        name: "a card lets any peer use any key",
+        file: "crates/sim/src/expose.rs",
+        guard: "if is_separating && key.peer != owner {",
+        instead: "if is_separating && key.peer != owner && false {",
+        test: "tests::keys::a_key_is_good_only_over_links_to_its_peer",
     },
 ];

@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use farreach_proto::counter::{CounterId, LinkId};
-use farreach_proto::wire::{Frame, Hello, LinkOffer};
+use farreach_proto::rail::Scope;
+use farreach_proto::wire::fields::{Field, Kind};
+use farreach_proto::wire::{BoundKey, Frame, Hello, LinkOffer};
 
 use super::{AttackArgs, sleep_until};
 use crate::insider::{Insider, LINK};
@@ -42,42 +44,60 @@ pub(super) fn numbers(args: &AttackArgs) -> Result<Attacked> {
     Ok(attacked)
 }
 
-/// Returns lists of frames, each for a connection of its own.
+/// Returns lists of frames, each for a connection of its own: each kind with its numbers at their limits, and
+/// what is at a limit by its count or its length.
 fn extreme_frames(insider: &Insider) -> Vec<Vec<Frame>> {
-    let own = insider.secrets().map_or(0, |own| own.counter);
-    let counters = [own, 0, u32::MAX].map(CounterId::from_raw);
-    let links = [LINK, LinkId(u64::MAX), LinkId(u64::MAX - 1)];
-    let mut lists = vec![
+    let own = CounterId::from_raw(insider.secrets().map_or(0, |own| own.counter));
+    let at_limits = |kind: &Kind| {
+        let frame = |(link, counter, number)| {
+            let mut frame = Frame::blank(*kind);
+            frame.fields(&mut |field| set(field, link, counter, number));
+            frame
+        };
+        [(LINK, own, u64::MAX), (LinkId(u64::MAX), CounterId::from_raw(u32::MAX), u64::MAX), (LINK, own, 0)]
+            .map(frame)
+            .to_vec()
+    };
+    let mut lists: Vec<Vec<Frame>> = Kind::ALL.iter().map(at_limits).collect();
+    lists.extend([
         vec![Frame::Taken { count: u32::MAX }; 100],
         vec![Frame::Held { next: u64::MAX }, Frame::Held { next: 0 }, Frame::Held { next: u64::MAX }],
-        vec![Frame::Message { sequence: u64::MAX, bytes: vec![0; 100] }],
         vec![Frame::Message { sequence: 0, bytes: vec![b'x'; 60_000] }],
-        vec![Frame::Revoked { grant: u64::MAX }, Frame::Revoke { grant: u64::MAX }],
-        vec![Frame::Ping { nonce: u64::MAX }],
         vec![insider.second_hello()],
         vec![Frame::Look; 1000],
-    ];
-    for counter in counters {
-        for link in links {
-            lists.push(vec![
-                Frame::Settle { link, counter },
-                Frame::Settled { link, counter, pages: u64::MAX },
-                Frame::Settled { link, counter, pages: 0 },
-                Frame::Counter { counter, names: vec![(link, counter); 5000] },
-                Frame::CounterClosed { counter },
-                Frame::LinkLost { link, is_quiet: true, reason: "r".repeat(60_000) },
-            ]);
-        }
-    }
+        vec![Frame::Counter { counter: own, names: vec![(LINK, own); 5000] }],
+    ]);
     for (from, to) in [(u16::MAX, u16::MAX), (0, u16::MAX), (u16::MAX, 0), (0, 0)] {
         let link = LinkId(u64::MAX);
         lists.push(vec![
-            Frame::LinkLost { link: LINK, is_quiet: true, reason: String::new() },
+            Frame::LinkLost { link: LINK, is_quiet: true, reason: "r".repeat(60_000) },
             Frame::Link(LinkOffer { link, from, to, address: vec![0xff; 50_000] }),
             link_ready(link, u64::MAX),
         ]);
     }
     lists
+}
+
+/// Sets a field to this link, counter or number, as far as it can hold it.
+fn set(field: Field<'_>, of_link: LinkId, of_counter: CounterId, limit: u64) {
+    match field {
+        Field::Flag(flag) => *flag = limit > 0,
+        Field::Link(link) => *link = of_link,
+        Field::Counter(counter) => *counter = of_counter,
+        Field::Grant(number) | Field::Token(number) | Field::Mark(number) | Field::Number(number) => {
+            *number = limit;
+        }
+        Field::Short(number) => *number = limit as u32,
+        Field::Rail(rail) => *rail = limit as u16,
+        Field::Rights(rights) => *rights = limit as u8,
+        Field::Scope(scope) => *scope = if limit > 0 { Scope::Host } else { Scope::Network },
+        Field::Address(bytes) | Field::Bytes(bytes) => bytes.resize((limit % 101) as usize, 0xff),
+        Field::Text(text) => text.push_str("at the limit"),
+        Field::Rails(rails) => rails.resize((limit % 101) as usize, String::new()),
+        Field::Keys(keys) => keys.push(Some((limit, limit))),
+        Field::BoundKeys(keys) => keys.push(BoundKey { grant: limit, address: limit, key: limit }),
+        Field::Names(names) => names.push((of_link, of_counter)),
+    }
 }
 
 /// Greets with the largest and the smallest numbers.

@@ -34,6 +34,7 @@ impl Admission {
     /// Permits a name, also one from which it was withdrawn. Returns `false` if everybody is permitted,
     /// and was before.
     pub(super) fn admit(&mut self, name: &str) -> bool {
+        // Both: a name may be permitted and expelled.
         let was_expelled = self.expelled.remove(&canonical(name));
         self.access.admit(name) || was_expelled
     }
@@ -62,6 +63,7 @@ impl Admission {
         names: &[String],
         is_there: impl Fn(PeerKey) -> bool,
     ) -> BTreeSet<String> {
+        // Keys are not reused, so those of lost peers would only fill the set.
         self.peers.retain(|peer| is_there(*peer));
         if names.is_empty() && is_there(peer) {
             self.peers.insert(peer);
@@ -86,6 +88,7 @@ impl Admission {
         for name in names {
             match self.expelled.len() < EXPELLED_MAX || self.expelled.contains(name) {
                 true => drop(self.expelled.insert(name.clone())),
+                // To forget a name would let somebody in again who was sent away.
                 false => self.is_closed = true,
             }
         }

@@ -27,8 +27,7 @@ impl Machine {
             Ok(_) | Err(AtomicError::NoLink | AtomicError::Full) => {}
             Err(error) => return self.report(Event::Atomic(new.op, Err(error))),
         }
-        let Some(peer) = self.peer(new.peer) else { return };
-        if !peer.atomics.push(new) {
+        if !self.peers[new.peer].atomics.push(new) {
             return self.report(Event::Atomic(new.op, Err(AtomicError::Full)));
         }
         self.schedule_first(new.peer);
@@ -38,20 +37,21 @@ impl Machine {
     /// Chooses the first waiting atomic, if a link has room for it.
     pub(super) fn choose_atomic(&mut self, key: PeerKey) -> Option<SlotId> {
         loop {
+            // The peer may have been forgotten since it was queued.
             let new = self.peer(key)?.atomics.front()?;
             match self.place_of(key, new.grant, new.offset) {
                 Err(AtomicError::NoLink | AtomicError::Full) => return None,
                 Err(error) => {
-                    self.peer(key)?.atomics.pop_front();
+                    self.peers[key].atomics.pop_front();
                     self.report(Event::Atomic(new.op, Err(error)));
                 }
                 Ok((index, target)) => {
-                    if !self.peer(key)?.atomics.has_room() {
+                    if !self.peers[key].atomics.has_room() || !self.in_flight.has_room() {
                         return None;
                     }
                     let what = Requested::Atomic(new, target);
-                    let slot = self.in_flight.put(InFlight::new(key, index, what))?;
-                    self.peer(key)?.atomics.pop_front();
+                    let slot = self.in_flight.put(InFlight::new(key, index, what));
+                    self.peers[key].atomics.pop_front();
                     return Some(slot);
                 }
             }
@@ -101,6 +101,7 @@ impl Machine {
         }
         let (index, link) =
             ready.find(|(_, link)| rails[link.rail()].has_room(link)).ok_or(AtomicError::Full)?;
+        // A rail of the right scope may have no key: the owner could not make one there.
         let (address, key) = granted.key_over(index, link).ok_or(AtomicError::NotGranted)?;
         // The end of the grant was checked when the peer announced it.
         let address = address.checked_add(offset).ok_or(AtomicError::NotGranted)?;
@@ -113,8 +114,9 @@ impl Machine {
 
     /// Accounts an atomic that a card has accepted.
     pub(super) fn atomic_posted(&mut self, key: PeerKey, grant: u64, slot: SlotId) {
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         peer.atomics.posted(slot);
+        // From now on the peer must not be told that nothing uses the grant.
         peer.granted.begin_use(grant);
     }
 
@@ -122,12 +124,13 @@ impl Machine {
     pub(super) fn atomic_refused(&mut self, new: NewAtomic, index: usize, reason: Refusal) {
         let is_waiting = !matches!(reason, Refusal::Never(_));
         // Back to the front, so that atomics stay in order.
-        if is_waiting && let Some(peer) = self.peer(new.peer) {
-            peer.atomics.push_front(new);
+        if is_waiting {
+            self.peers[new.peer].atomics.push_front(new);
         }
         match reason {
             Refusal::Never(error) => self.report(Event::Atomic(new.op, Err(AtomicError::Rail(error)))),
             Refusal::LinkDown(error) => self.fail_link(new.peer, index, &error),
+            // It is the first one again.
             Refusal::Full => {}
         }
         if is_waiting {
@@ -137,11 +140,11 @@ impl Machine {
 
     /// Handles an atomic that had no effect, although its link goes on.
     pub(super) fn atomic_failed(&mut self, new: NewAtomic, index: usize, slot: SlotId, error: RequestError) {
+        // Transfers with the same key would fail as well, one by one.
         if let RequestError::Key(_) | RequestError::Revoked(_) = &error {
             self.refuse_key(new.peer, index, new.grant, &error);
         }
-        let Some(peer) = self.peer(new.peer) else { return };
-        peer.atomics.done(slot);
+        self.peers[new.peer].atomics.done(slot);
         self.report(Event::Atomic(new.op, Err(error_of(&error))));
         self.release(new.peer, new.grant);
         self.schedule_sending(new.peer);
@@ -149,8 +152,7 @@ impl Machine {
 
     /// Handles the completion of an atomic. `value` is the previous value, if it is known.
     pub(super) fn atomic_done(&mut self, new: NewAtomic, slot: SlotId, value: Option<u64>) {
-        let Some(peer) = self.peer(new.peer) else { return };
-        peer.atomics.done(slot);
+        self.peers[new.peer].atomics.done(slot);
         // It may have taken effect. A retry could apply it twice.
         let answer = value.ok_or(AtomicError::Unknown);
         self.report(Event::Atomic(new.op, answer));
@@ -159,14 +161,14 @@ impl Machine {
 
     /// Answers all atomics of a lost peer.
     pub(super) fn lose_atomics(&mut self, key: PeerKey, reason: &LostReason) {
-        let Some(peer) = self.peers.get_mut(key) else { return };
+        let peer = &mut self.peers[key];
         let (posted, waiting) = peer.atomics.drain();
         let waiting = waiting.into_iter().map(|new| new.op);
         // Cards still have their buffers: the entries stay until the completions, marked as
         // answered.
-        let posted = posted.into_iter().filter_map(|slot| match self.in_flight.answer(slot)? {
-            Requested::Atomic(new, _) => Some(new.op),
-            _ => None,
+        let posted = posted.into_iter().map(|slot| match self.in_flight.answer(slot) {
+            Requested::Atomic(new, _) => new.op,
+            other => unreachable!("{slot:?} was posted as an atomic and is {other:?}"),
         });
         let lost = |op| Event::Atomic(op, Err(AtomicError::PeerLost { reason: reason.clone() }));
         self.events.extend(posted.chain(waiting).map(lost));

@@ -19,15 +19,14 @@ use crate::wire::{BoundKey, Frame, KEYS_MAX};
 impl Machine {
     /// Binds the keys of all grants of a peer to one of its links.
     pub(super) fn bind_keys_to(&mut self, key: PeerKey, index: usize) {
-        let Some(peer) = self.peers.get(key) else { return };
+        let peer = &self.peers[key];
+        // The keys of other rails were announced with their grants.
         if !self.rails[peer.links[index].rail()].properties().keys_are_bound {
             return;
         }
         let grants: Vec<u64> = peer.own_grants.iter().copied().collect();
         // All are bound to the new link.
-        if let Some(peer) = self.peer(key) {
-            peer.unbound.retain(|(of, _)| *of != index);
-        }
+        self.peers[key].unbound.retain(|(of, _)| *of != index);
         for grant in grants {
             self.bind_key(key, index, grant);
         }
@@ -35,8 +34,9 @@ impl Machine {
 
     /// Binds the key of a grant to a link, if that is connected and its rail binds keys.
     pub(super) fn bind_key(&mut self, key: PeerKey, index: usize, grant: u64) {
-        let Some(peer) = self.peers.get(key) else { return };
+        let peer = &self.peers[key];
         let (rail, end) = (peer.links[index].rail(), peer.links[index].connected_end());
+        // A link that is not connected yet gets the keys of all grants when it is.
         let Some(link) = end.filter(|_| self.rails[rail].properties().keys_are_bound) else { return };
         let scope = self.rails[rail].scope();
         let of_peer = self.grants.of_peer(grant, key).filter(|grant| grant.scope() == scope);
@@ -65,7 +65,7 @@ impl Machine {
             // Without its keys the link is of no use to the peer, which would wait for them.
             Err(error) => self.fail_link(key, index, &error),
             Ok((address, value)) => {
-                let Some(peer) = self.peers.get(key) else { return };
+                let peer = &self.peers[key];
                 let id = peer.links[index].id();
                 self.bound.entry((key, id)).or_default().push(BoundKey { grant, address, key: value });
             }
@@ -80,9 +80,11 @@ impl Machine {
             return self.run_revoke(grant);
         }
         let retry_at = self.now.saturating_add(self.tuning.cool_down);
+        // As above: the link may be gone.
         let Some((key, index)) = self.rails[rail].owner(link) else { return };
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         peer.unbound.push((index, grant));
+        // All are tried again together.
         peer.bind_at = retry_at;
         let has_told = std::mem::replace(&mut peer.has_told_unbound, true);
         self.schedule(key, self.tuning.cool_down);
@@ -94,6 +96,7 @@ impl Machine {
     /// Tries again to bind keys that could not be bound.
     pub(super) fn bind_again(&mut self, key: PeerKey) {
         let now = self.now;
+        // The timers of its links may have lost the peer a moment ago.
         let Some(peer) = self.peer(key).filter(|peer| now >= peer.bind_at) else { return };
         for (index, grant) in std::mem::take(&mut peer.unbound) {
             self.bind_key(key, index, grant);
@@ -103,6 +106,7 @@ impl Machine {
     /// Tells peers the keys that were bound in this step, many in one frame.
     pub(super) fn tell_bound_keys(&mut self) {
         while let Some(((key, link), keys)) = self.bound.pop_first() {
+            // The peer was lost in the same step.
             if self.peer(key).is_none_or(|peer| peer.is_lost()) {
                 continue;
             }
@@ -114,7 +118,7 @@ impl Machine {
 
     /// Handles keys of the peer that are bound to a link.
     pub(super) fn on_keys(&mut self, key: PeerKey, id: LinkId, keys: &[BoundKey]) {
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         // Keys of a link that was replaced meanwhile are no longer good.
         let Some(index) = peer.links.position(id) else { return };
         if !keys.iter().all(|bound| peer.granted.bind(index, id, *bound)) {

@@ -1,6 +1,9 @@
 //! Counts the state that a machine keeps. The simulation uses this to find leaks.
 
+use std::fmt;
+
 use super::{Machine, PeerKey};
+use crate::priority::Priority;
 
 /// The numbers of things that a machine keeps.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -43,6 +46,36 @@ impl Machine {
     /// Returns the whole state of a peer as text, for the replay of a failed history.
     pub fn portrait(&self, key: PeerKey) -> String {
         format!("{:#?}", self.peers.get(key))
+    }
+
+    /// Writes the whole state as text: equal texts are equal states, except for names that are not drawn
+    /// yet. A simulation that tries all orders visits equal states once.
+    #[doc(hidden)]
+    pub fn write_state(&self, into: &mut dyn fmt::Write) -> fmt::Result {
+        let Self { rails, peers, turns, counters, shared_counters, grants, publications, marks, .. } = self;
+        write!(into, "{rails:?}{peers:?}{turns:?}{counters:?}{shared_counters:?}{grants:?}{publications:?}")?;
+        let Self { in_flight, control, openings, settling, outputs, events, now, timers, deadlines, .. } =
+            self;
+        write!(
+            into,
+            "{marks:?}{in_flight:?}{control:?}{openings:?}{settling:?}{outputs:?}{events:?}{now:?}"
+        )?;
+        // `hello` and `tuning` never change.
+        let Self {
+            names: _, hello: _, tuning: _, urgent_until, looking, bound, confirmations, closing, ..
+        } = self;
+        write!(
+            into,
+            "{timers:?}{deadlines:?}{urgent_until:?}{looking:?}{bound:?}{confirmations:?}{closing:?}"
+        )
+    }
+
+    /// Returns whether a step would do something at this time, apart from what rails report.
+    #[doc(hidden)]
+    pub fn has_work(&self) -> bool {
+        let is_late = self.deadlines.next_at().is_some_and(|at| at <= self.now);
+        let may_post = !self.turns.are_over(Priority::Bulk);
+        self.has_control() || may_post || is_late || !self.bound.is_empty() || self.timers.are_due(self.now)
     }
 
     /// Counts the state.

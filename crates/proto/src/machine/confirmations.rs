@@ -43,6 +43,7 @@ impl Confirmations {
     /// Removes the first entry if it is of this peer, to which a message has been posted.
     #[inline]
     pub(super) fn was_carried(&mut self, key: PeerKey) {
+        // A later entry of it stays, and is found out of date when its time comes.
         self.take_first_if(|(_, first)| first == key);
     }
 
@@ -50,6 +51,11 @@ impl Confirmations {
     fn take_first_if(&mut self, is_wanted: impl FnOnce((u64, PeerKey)) -> bool) -> Option<(u64, PeerKey)> {
         let is_wanted = self.later.front().is_some_and(|first| is_wanted(*first));
         if is_wanted { self.later.pop_front() } else { None }
+    }
+
+    /// Checks that those that wait are in the order of their times.
+    pub(super) fn check(&self) {
+        assert!(self.later.iter().is_sorted_by_key(|(at, _)| at), "confirmations: {:?}", self.later);
     }
 
     /// Returns the first time at which one may be due.

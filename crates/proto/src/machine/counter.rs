@@ -37,6 +37,18 @@ impl CounterDesk {
         self.owners.len()
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = (CounterId, PeerKey)> {
+        self.owners.iter().map(|(counter, key)| (*counter, *key))
+    }
+
+    /// Checks that each counter with a peer is open.
+    pub(super) fn check(&self) {
+        for (counter, key) in self.iter() {
+            assert!(self.counters.reached(counter).is_some(), "counters: {counter:?} of {key:?} is closed");
+        }
+        self.counters.check();
+    }
+
     /// Returns `true` if this peer may raise the counter.
     pub(super) fn is_of(&self, counter: CounterId, key: PeerKey) -> bool {
         self.owners.get(&counter) == Some(&key)
@@ -50,7 +62,7 @@ impl Machine {
         self.now = now;
         let peer = self.peers.get(key);
         let peer = peer.filter(|peer| !peer.is_lost())?;
-        // The peer would end the connection.
+        // The peer would end the connection, with everything else on it.
         if peer.hello.as_ref().is_some_and(|hello| peer.own_counters.len() >= hello.counters as usize) {
             return None;
         }
@@ -59,7 +71,7 @@ impl Machine {
         let names_max = peer.links.iter().filter(has_names).count();
         let counter = self.counters.counters.open_with_names([key.0], names_max)?;
         self.counters.owners.insert(counter, key);
-        let peer = self.peer(key)?;
+        let peer = &mut self.peers[key];
         peer.own_counters.push(counter);
         let links = peer.links.len();
         let names = (0..links).filter_map(|index| self.name_on(key, index, counter)).collect();
@@ -70,8 +82,10 @@ impl Machine {
     /// Closes a counter.
     pub fn close_counter(&mut self, counter: CounterId, now: u64) {
         self.now = now;
+        // Its user may close it twice, or a shared counter may have closed it with its peer.
         let Some(key) = self.counters.owners.remove(&counter) else { return };
         self.counters.counters.close(counter);
+        // The counters of a peer that is gone stay until their user closes them.
         let Some(peer) = self.peer(key) else { return };
         peer.own_counters.retain(|other| *other != counter);
         if !peer.is_lost() {
@@ -81,7 +95,7 @@ impl Machine {
 
     /// Names all counters on a link that is about to be ready.
     pub(super) fn name_counters(&mut self, key: PeerKey, index: usize) {
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         for counter in peer.own_counters.clone() {
             if let Some(name) = self.name_on(key, index, counter) {
                 self.send(key, Frame::Counter { counter, names: vec![name] });
@@ -91,7 +105,7 @@ impl Machine {
 
     /// Names a counter on a link, if the rail's immediates do not identify their link.
     fn name_on(&mut self, key: PeerKey, index: usize, counter: CounterId) -> Option<(LinkId, CounterId)> {
-        let link = &self.peer(key)?.links[index];
+        let link = &self.peers[key].links[index];
         if matches!(link.phase(), Phase::Down { .. } | Phase::Opening | Phase::Draining { .. }) {
             return None;
         }
@@ -99,7 +113,7 @@ impl Machine {
         if self.rails[rail].properties().immediates_name_link {
             return None;
         }
-        let current: Vec<LinkId> = self.peer(key)?.links.iter().map(|link| link.id()).collect();
+        let current: Vec<LinkId> = self.peers[key].links.iter().map(|link| link.id()).collect();
         // An id of a lost link never recurs, and nothing more of that link lands.
         self.counters.counters.retain_names(counter, |link| current.contains(&link));
         Some((id, self.counters.counters.name(counter, id)?))
@@ -111,9 +125,9 @@ impl Machine {
         let raised = match link {
             None => self.counters.counters.arrive_named(immediate),
             Some(link) => {
+                // The immediate was on its way while the link ended.
                 let Some((key, index)) = self.rails[rail].owner(link) else { return };
-                let Some(peer) = self.peer(key) else { return };
-                let id = peer.links[index].id();
+                let id = self.peers[key].links[index].id();
                 // A peer must not raise a counter of another one.
                 if !self.counters.is_of(immediate.counter, key) {
                     return;
@@ -127,7 +141,7 @@ impl Machine {
     }
 
     pub(super) fn on_settle(&mut self, key: PeerKey, link: LinkId, counter: CounterId) {
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         // An honest peer asks once for each counter and lost link.
         let most = (peer.own_counters.len() + 1) * (peer.links.len() + peer.links.past()) + SETTLES_SPARE;
         if peer.settles.len() >= most {
@@ -138,12 +152,13 @@ impl Machine {
     }
 
     pub(super) fn on_add(&mut self, key: PeerKey, counter: CounterId, pages: u64) {
+        // It was closed while the frame was on its way, or was never this peer's to raise.
         if !self.counters.is_of(counter, key) {
             return;
         }
         let wrong = match self.counters.counters.add(counter, pages) {
             Ok(reached) => return self.report_reached(counter, reached),
-            Err(AddError::Closed) => return,
+            Err(AddError::Closed) => unreachable!("a counter with an owner is open"),
             Err(AddError::Unsettled) => {
                 "it adds pages to a counter, and has lost no link that could have had them"
             }
@@ -161,10 +176,11 @@ impl Machine {
 
     /// Ends the waits on all counters of a lost peer.
     pub(super) fn end_counters_of(&mut self, key: PeerKey) {
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         let counters = peer.own_counters.clone();
         self.counters.counters.lose_peer(key.0, counters.iter().copied());
         for counter in counters {
+            // The counter stays, with its value: pages that have arrived are there.
             self.report(Event::CounterEnded(counter, Outcome::PeerLost));
         }
     }
@@ -172,7 +188,7 @@ impl Machine {
     /// Handles a counter announced by the peer.
     pub(super) fn on_counter(&mut self, key: PeerKey, counter: CounterId, names: Vec<(LinkId, CounterId)>) {
         let budgets = self.tuning.budgets;
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         if names.len() > peer.links.len() {
             let why = LostReason::Violation("it announced a counter with more names than there are links");
             return self.lose_peer(key, why, false);
@@ -183,13 +199,15 @@ impl Machine {
         let links = &peer.links;
         peer.counters.learn(counter, names, |link| links.position(link).is_some());
         self.report_peer(key, PeerChange::Offered);
+        // A transfer may be parked until the name of its counter comes.
         self.wake_pages(key);
     }
 
     pub(super) fn on_counter_closed(&mut self, key: PeerKey, counter: CounterId) {
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         peer.counters.forget(counter);
         peer.transfers.forget(counter);
+        // A transfer may have waited only for the reconciliation of its pages.
         self.collect_finished(key);
     }
 }

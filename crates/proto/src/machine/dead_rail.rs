@@ -19,12 +19,10 @@ use crate::wire::Frame;
 impl Machine {
     /// Removes the operations of a dead rail, by link. None of them will come back.
     pub(super) fn abandon_rail(&mut self, rail: usize) -> HashMap<(PeerKey, usize), Vec<Requested>> {
+        // What it was asked for is never answered.
         self.grants.forget_rail(rail);
         let peers = &self.peers;
-        let is_on_it = |key: PeerKey, link: usize| {
-            let peer = peers.get(key);
-            peer.is_some_and(|peer| peer.links[link].rail() == rail)
-        };
+        let is_on_it = |key: PeerKey, link: usize| peers[key].links[link].rail() == rail;
         let mut stuck: HashMap<_, Vec<Requested>> = HashMap::new();
         for it in self.in_flight.abandon(|it| is_on_it(it.peer, it.link())) {
             stuck.entry((it.peer, it.link())).or_default().push(it.what);
@@ -41,9 +39,10 @@ impl Machine {
         error: &RailError,
     ) {
         let now = self.now;
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         let link = &mut peer.links[index];
         let (rail, id) = (link.rail(), link.id());
+        // It was down when the rail died, and stays down: nothing offers a link over a dead rail.
         let Some(Remains { key: link_key, failed: mut lost, .. }) = link.abandon() else { return };
         self.rails[rail].remove_link(link_key);
         for what in stuck {
@@ -51,14 +50,13 @@ impl Machine {
                 Requested::Pages(posted) => lost.push(posted),
                 Requested::Message(sequence) => self.abandon_message(key, sequence),
                 Requested::Atomic(new, _) => self.abandon_atomic(key, new.op),
+                // The loss of its peer has answered it.
                 Requested::Answered => {}
             }
         }
         let in_flight = &self.in_flight;
-        if let Some(peer) = self.peers.get_mut(key) {
-            // The atomics that were just abandoned are no longer in the table.
-            peer.atomics.retain(|slot| in_flight.get(slot).is_some());
-        }
+        // The atomics that were just abandoned are no longer in the table.
+        self.peers[key].atomics.retain(|slot| in_flight.has(slot));
         self.abandon_pages(key, &lost, error);
         self.schedule_sending(key);
         // A lost peer gets no more frames.
@@ -74,7 +72,7 @@ impl Machine {
 
     /// Aborts transfers of which the card keeps parts of the memory for good.
     fn abandon_pages(&mut self, key: PeerKey, lost: &[Posted], error: &RailError) {
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         let mut frames = Vec::new();
         for posted in lost.iter().filter(|posted| posted.operation().bytes > 0) {
             let fault = TransferFault::Rail(Box::new(error.clone()));
@@ -89,15 +87,12 @@ impl Machine {
     }
 
     fn abandon_atomic(&mut self, key: PeerKey, op: OpId) {
-        if let Some(peer) = self.peer(key) {
-            peer.has_unstopped = true;
-        }
+        // A goodbye would say that nothing is in flight.
+        self.peers[key].has_unstopped = true;
         self.report(Event::Atomic(op, Err(AtomicError::Unknown)));
     }
 
     fn abandon_message(&mut self, key: PeerKey, sequence: u64) {
-        if let Some(peer) = self.peer(key) {
-            peer.outgoing.end(sequence, None);
-        }
+        self.peers[key].outgoing.end(sequence, None);
     }
 }

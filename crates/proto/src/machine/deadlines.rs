@@ -21,6 +21,15 @@ impl Deadlines {
         self.0.remove(&(at, peer, transfer));
     }
 
+    /// Returns `true` if a transfer has this deadline, which has not passed.
+    pub(super) fn has(&self, at: u64, peer: PeerKey, transfer: TransferId) -> bool {
+        self.0.contains(&(at, peer, transfer))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Returns the first deadline.
     #[inline]
     pub(super) fn next_at(&self) -> Option<u64> {

@@ -4,7 +4,7 @@ use farreach_text::Untrusted;
 
 use super::budget::NAME_MAX;
 use super::lose::told_by_peer;
-use super::peer::{Expected, Peer};
+use super::peer::Expected;
 use super::{Machine, PeerChange, PeerKey};
 use crate::lost::LostReason;
 use crate::wire::{Frame, Hello};
@@ -13,6 +13,7 @@ impl Machine {
     /// Handles a frame of a peer.
     pub fn handle_frame(&mut self, key: PeerKey, frame: Frame, now: u64) {
         self.now = now;
+        // Frames that were received before this side has closed the connection still come.
         let Some(peer) = self.peers.get_mut(key).filter(|peer| !peer.is_lost()) else { return };
         if peer.liveness.hear(now) {
             let at = peer.liveness.next_due(peer.is_awaited(), peer.is_initiator, &self.tuning);
@@ -22,7 +23,7 @@ impl Machine {
         if !matches!(frame, Frame::Ping { .. } | Frame::Pong { .. }) {
             self.touch(key);
         }
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         // Until the hello nothing is known of the peer's rails, so no other frame can be handled.
         if peer.hello.is_none() && !matches!(frame, Frame::Hello(_) | Frame::Refused { .. }) {
             self.lose_peer(key, LostReason::Violation("the first frame is not a hello"), false);
@@ -46,9 +47,10 @@ impl Machine {
             Frame::CounterClosed { counter } => self.on_counter_closed(key, counter),
             Frame::Settle { link, counter } => self.on_settle(key, link, counter),
             Frame::Settled { link, counter, pages } => {
-                let Some(peer) = self.peer(key) else { return };
+                let peer = &mut self.peers[key];
                 let frames = peer.transfers.settled(link, counter, pages, now);
                 self.send_all(key, frames);
+                self.confirm_unused(key);
                 self.collect_finished(key);
             }
             Frame::Add { counter, pages } => self.on_add(key, counter, pages),
@@ -61,6 +63,7 @@ impl Machine {
                 let reason = told_by_peer(&reason);
                 self.lose_peer(key, LostReason::Refused { reason }, true);
             }
+            // Sent when nothing of the peer is in flight.
             Frame::Goodbye => self.lose_peer(key, LostReason::Goodbye, true),
             Frame::OpenCounter { shared } => self.on_open_counter(key, shared),
             Frame::CounterOpened { shared, counter } => self.on_counter_opened(key, shared, counter),
@@ -74,8 +77,7 @@ impl Machine {
     /// Polls rails that cannot wake this side for a while, if the peer has a link over one.
     fn on_look(&mut self, key: PeerKey) {
         let rails = &self.rails;
-        let must_be_polled = |peer: &Peer| peer.links.iter().any(|link| rails[link.rail()].must_be_polled());
-        if self.peers.get(key).is_some_and(must_be_polled) {
+        if self.peers[key].links.iter().any(|link| rails[link.rail()].must_be_polled()) {
             self.looking.expect(self.now);
         }
     }
@@ -88,7 +90,7 @@ impl Machine {
 
     fn on_hello(&mut self, key: PeerKey, hello: Hello) {
         let budgets = self.tuning.budgets;
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         if peer.hello.is_some() {
             self.lose_peer(key, LostReason::Violation("a second hello was received"), false);
             return;

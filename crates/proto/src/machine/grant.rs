@@ -63,7 +63,12 @@ impl Machine {
         }
     }
 
-    /// Grants memory of this length and with these keys to a peer. Returns the id of the grant.
+    /// Grants memory of this length and with these keys to a peer, which [may](Self::may_grant) get it.
+    /// Returns the id of the grant.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the peer is lost: nothing would end the grant.
     pub fn grant(&mut self, key: PeerKey, len: u64, rights: Rights, keys: RemoteKeys, now: u64) -> u64 {
         self.now = now;
         let RemoteKeys { scope, by_rail } = keys;
@@ -71,16 +76,15 @@ impl Machine {
             |rail: &RailState| rail.scope() == scope && rail.properties().ended_keys == EndedKeys::Reported;
         let proof_ns = self.rails.iter().any(reports).then(|| proof_ns(len));
         let id = self.grants.add(key, scope, proof_ns, &mut self.names);
-        if let Some(peer) = self.peer(key) {
-            peer.own_grants.insert(id);
-        }
+        let peer = &mut self.peers[key];
+        assert!(!peer.is_lost(), "memory is granted to {key:?}, which is lost");
+        peer.own_grants.insert(id);
         let rights = rights.bits();
         self.send(key, Frame::Grant(GrantOffer { grant: id, len, rights, scope, keys: by_rail }));
         if scope == Scope::Network {
             self.need_all_links(key);
         }
-        let links = self.peer(key).map_or(0, |peer| peer.links.len());
-        for index in 0..links {
+        for index in 0..self.peers[key].links.len() {
             self.bind_key(key, index, id);
         }
         id
@@ -99,13 +103,11 @@ impl Machine {
     pub(super) fn begin_revoke(&mut self, id: u64, Wish { peer: key, is_first, begins, before }: Wish) {
         self.answer_revoke(before, Err("a later revoke replaced this one"));
         if begins {
-            if let Some(peer) = self.peer(key) {
-                peer.revoking += 1;
-            }
+            self.peers[key].revoking += 1;
             self.touch_common();
             self.expect(key);
         }
-        if is_first && self.peer(key).is_some_and(|peer| !peer.is_lost()) {
+        if is_first && !self.peers[key].is_lost() {
             self.send(key, Frame::Revoke { grant: id });
         }
         self.run_revoke(id);
@@ -133,15 +135,15 @@ impl Machine {
 
     /// Takes the next step of a revocation.
     pub(super) fn run_revoke(&mut self, id: u64) {
+        // It may have been given back since it was queued, or since its key was asked for.
         let Some(grant) = self.grants.get_mut(id) else { return };
-        let lost = self.peers.get(grant.peer()).map(|peer| peer.lost.as_ref());
-        let reach = match lost {
-            Some(None) => Reach::Well,
-            Some(Some(lost)) => Reach::Lost { is_quiet: lost.is_quiet },
-            // The peer was forgotten: assume that it has operations in flight.
-            None => Reach::Lost { is_quiet: false },
+        // A peer is not forgotten before all its grants are given back.
+        let reach = match &self.peers[grant.peer()].lost {
+            None => Reach::Well,
+            Some(lost) => Reach::Lost { is_quiet: lost.is_quiet },
         };
         match grant.next(reach, self.now) {
+            // A frame, a report or the timer comes back to it.
             Next::Wait => {}
             Next::EndKeys => self.control.push_back(Control::EndKeys { grant: id }),
             Next::Prove(Proofs { by_reset, by_report, asks, is_late }) => {
@@ -168,7 +170,8 @@ impl Machine {
         let now = self.now;
         let is_alive = |rail: &usize| self.rails.get(*rail).is_some_and(|rail| rail.death().is_none());
         let awaited = awaited.into_iter().filter(is_alive).collect();
-        let Some(grant) = self.grants.get_mut(id) else { return };
+        // Nothing gives it back while its keys are being ended.
+        let grant = self.grants.get_mut(id).expect("keys are ended before their memory comes back");
         grant.keys_ended(is_proven, awaited, now);
         let key = grant.peer();
         for error in errors {
@@ -183,6 +186,7 @@ impl Machine {
     /// Handles the report of a rail that nothing of a peer lands any more with an ended key.
     /// `is_proven`: this was the last key by which the memory could be reached.
     pub fn handle_key_proven(&mut self, rail: usize, id: u64, is_proven: bool) {
+        // At its deadline the memory comes back without a proof, which may follow.
         let Some(grant) = self.grants.get_mut(id) else { return };
         grant.key_proven(rail, is_proven);
         self.run_revoke(id);
@@ -191,7 +195,7 @@ impl Machine {
     /// Handles the reasons for which rails cannot prove the end of a key at this time. They are asked
     /// again.
     pub fn handle_not_proven(&mut self, id: u64, errors: Vec<RailError>) {
-        let Some(grant) = self.grants.get_mut(id) else { return };
+        let grant = self.grants.get_mut(id).expect("rails are asked before the memory comes back");
         let key = grant.peer();
         if !errors.is_empty() && grant.must_tell() {
             for error in errors {
@@ -206,7 +210,7 @@ impl Machine {
     fn ask_proof(&mut self, id: u64) -> bool {
         self.end_links_of(id);
         let rails = &self.rails;
-        let Some(grant) = self.grants.get_mut(id) else { return false };
+        let grant = self.grants.get_mut(id).expect("the end of a link gives no memory back");
         let of_grant = grant.scope();
         let before = grant.generations(|| rails.iter().map(RailState::generation).collect());
         let is_awaited = |(rail, before): (&RailState, &u64)| {
@@ -226,12 +230,10 @@ impl Machine {
     /// Ends the links over which the peer of a grant may have operations in flight with ended keys.
     /// It connects again.
     fn end_links_of(&mut self, id: u64) {
-        let Some((key, of_grant)) = self.grants.get_mut(id).map(|grant| (grant.peer(), grant.scope())) else {
-            return;
-        };
-        let links = self.peer(key).map_or(0, |peer| peer.links.len());
-        for index in 0..links {
-            let Some(peer) = self.peers.get_mut(key) else { return };
+        let grant = self.grants.get(id).expect("a proof is asked for a grant");
+        let (key, of_grant) = (grant.peer(), grant.scope());
+        for index in 0..self.peers[key].links.len() {
+            let peer = &mut self.peers[key];
             let link = &mut peer.links[index];
             let rail = &self.rails[link.rail()];
             let Properties { ended_keys, links_end_alone, .. } = rail.properties();
@@ -246,7 +248,7 @@ impl Machine {
     }
 
     fn give_back(&mut self, id: u64) {
-        let Some(grant) = self.grants.get_mut(id) else { return };
+        let grant = self.grants.get_mut(id).expect("the grant whose step it is");
         let op = grant.give_back();
         self.control.push_back(Control::GiveBack { grant: id, op });
     }
@@ -258,21 +260,16 @@ impl Machine {
             // The user's wait timed out and the grant was returned to the user. It stays until the
             // user revokes it again, and nothing waits for it until then.
             if let Some(key) = self.grants.left_with_user(id) {
-                if let Some(peer) = self.peer(key) {
-                    peer.revoking -= 1;
-                }
+                self.peers[key].revoking -= 1;
                 self.touch(key);
             }
             return self.answer_revoke(op, Err("the grant was returned to the user meanwhile"));
         }
-        let Some(GivenBack { peer: key, later, publication }) = self.grants.given_back(id) else {
-            return self.answer_revoke(op, Err("there is no such grant"));
-        };
-        if let Some(peer) = self.peer(key) {
-            // Only grants that are being revoked are ever removed, so both counts include this one.
-            peer.own_grants.remove(&id);
-            peer.revoking -= 1;
-        }
+        let GivenBack { peer: key, later, publication } = self.grants.given_back(id);
+        let peer = &mut self.peers[key];
+        // Only grants that are being revoked are ever removed, so both counts include this one.
+        assert!(peer.own_grants.remove(&id), "grant {id} is back, and was not of {key:?}");
+        peer.revoking -= 1;
         // A lost peer may have waited for this.
         self.touch(key);
         self.answer_revoke(op, Ok(()));
@@ -291,7 +288,7 @@ impl Machine {
     /// Handles a grant of the peer.
     pub(super) fn on_grant(&mut self, key: PeerKey, offer: GrantOffer) {
         let budgets = self.tuning.budgets;
-        let Some(peer) = self.peers.get_mut(key) else { return };
+        let peer = &mut self.peers[key];
         let rails = &self.rails;
         let has_link = peer.links.iter().any(|link| rails[link.rail()].scope() == offer.scope);
         let rails = peer.hello.as_ref().map_or(0, |hello| hello.rails.len());
@@ -339,7 +336,7 @@ impl Machine {
     /// flight.
     pub(super) fn on_revoke(&mut self, key: PeerKey, id: u64) {
         let now = self.now;
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         // Nothing can use a grant that is unknown here, so it is confirmed at once.
         if !peer.granted.revoke(id) {
             self.send(key, Frame::Revoked { grant: id });
@@ -349,15 +346,24 @@ impl Machine {
         for transfer in users {
             self.abort(key, transfer, &TransferFault::Revoked, now);
         }
-        if self.peer(key).is_some_and(|peer| peer.granted.acknowledge(id)) {
-            self.send(key, Frame::Revoked { grant: id });
-        }
+        self.confirm_unused(key);
     }
 
     /// Ends a use of a grant by a transfer or an atomic.
     pub(super) fn release(&mut self, key: PeerKey, grant: u64) {
-        if self.peer(key).is_some_and(|peer| peer.granted.end_use(grant)) {
-            self.send(key, Frame::Revoked { grant });
+        if self.peers[key].granted.end_use(grant) {
+            self.confirm_unused(key);
+        }
+    }
+
+    /// Confirms the end of the grants that the peer revokes and that nothing of this side uses, unless
+    /// bytes of a lost link may still land: a transfer that was aborted does not wait for that.
+    pub(super) fn confirm_unused(&mut self, key: PeerKey) {
+        let peer = &mut self.peers[key];
+        if peer.transfers.unanswered_since().is_none() {
+            for grant in peer.granted.take_unused() {
+                self.send(key, Frame::Revoked { grant });
+            }
         }
     }
 }

@@ -63,15 +63,21 @@ impl InFlightTable {
         self.0.has_room()
     }
 
-    /// Puts an entry in. Returns its slot, or `None` if there is [no room](Self::has_room).
+    /// Puts an entry in, for which there must be [room](Self::has_room). Returns its slot.
     #[inline]
-    pub(super) fn put(&mut self, it: InFlight) -> Option<SlotId> {
-        self.0.put(it).ok()
+    pub(super) fn put(&mut self, it: InFlight) -> SlotId {
+        let Ok(slot) = self.0.put(it) else { unreachable!("nothing is chosen if there is no room") };
+        slot
     }
 
+    pub(super) fn has(&self, slot: SlotId) -> bool {
+        self.0.get(slot).is_some()
+    }
+
+    /// Returns an entry that was put in and is about to be posted.
     #[inline]
-    pub(super) fn get(&self, slot: SlotId) -> Option<&InFlight> {
-        self.0.get(slot)
+    pub(super) fn get(&self, slot: SlotId) -> &InFlight {
+        self.0.get(slot).expect("an entry stays until the post is answered")
     }
 
     #[inline]
@@ -80,8 +86,9 @@ impl InFlightTable {
     }
 
     /// Marks an entry as answered. Its buffers still come back with the completion.
-    pub(super) fn answer(&mut self, slot: SlotId) -> Option<Requested> {
-        self.0.get_mut(slot).map(|it| std::mem::replace(&mut it.what, Requested::Answered))
+    pub(super) fn answer(&mut self, slot: SlotId) -> Requested {
+        let it = self.0.get_mut(slot).expect("an atomic in flight has its entry");
+        std::mem::replace(&mut it.what, Requested::Answered)
     }
 
     /// Removes all matching entries. Their completions will never come.
@@ -92,5 +99,9 @@ impl InFlightTable {
 
     pub(super) fn len(&self) -> usize {
         self.0.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (SlotId, &InFlight)> {
+        self.0.iter()
     }
 }

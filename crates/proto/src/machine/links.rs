@@ -69,7 +69,7 @@ impl Machine {
     /// Determines the links after both sides have sent their hello. The initiator offers its ends.
     pub(super) fn make_links(&mut self, key: PeerKey) {
         let (now, ours) = (self.now, self.hello.rails.clone());
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         let theirs = peer.hello.as_ref().map(|hello| hello.rails.clone()).unwrap_or_default();
         let is_initiator = peer.is_initiator;
         let mut chosen: Vec<(usize, usize)> = match is_initiator {
@@ -88,19 +88,20 @@ impl Machine {
         chosen.sort_by_key(|(rail, _)| self.rails[*rail].scope());
         let settings: Vec<LinkSettings> = chosen.iter().map(|(rail, _)| self.rail_settings(*rail)).collect();
         let within_host = settings.iter().filter(|link| link.scope == Scope::Host).count();
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         peer.links = Links::new(chosen, now);
         if within_host > 0 {
             peer.links.hold_back(within_host..settings.len());
         }
         peer.transfers = Transfers::new(settings);
+        // At once: a first message need not wait for a timer.
         self.run_link_timers(key);
     }
 
     /// Connects the links that are not used as long as those within the host are sufficient.
     pub(super) fn need_all_links(&mut self, key: PeerKey) {
         let now = self.now;
-        if self.peer(key).is_some_and(|peer| peer.links.need_all(now)) {
+        if self.peers[key].links.need_all(now) {
             self.touch(key);
         }
     }
@@ -117,12 +118,14 @@ impl Machine {
     /// Runs the timers of a peer's links.
     pub(super) fn run_link_timers(&mut self, key: PeerKey) {
         let (now, times) = (self.now, self.tuning.link_times());
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         let is_initiator = peer.is_initiator;
         for index in 0..peer.links.len() {
+            // The reset that one link needs may have been one too many: the peer is lost then.
             let Some(link) = self.peer(key).map(|peer| &peer.links[index]) else { return };
             let (rail, due) = (link.rail(), link.due(now, is_initiator, &times));
             match due {
+                // A frame or a completion comes first.
                 Due::Nothing => {}
                 Due::Offer => self.offer_link(key, index),
                 Due::Drained => self.drained(key, index),
@@ -146,25 +149,26 @@ impl Machine {
     }
 
     fn offer_link(&mut self, key: PeerKey, index: usize) {
-        let Some(peer) = self.peer(key) else { return };
-        let rail = peer.links[index].rail();
-        if !self.rails[rail].is_usable() {
+        let links = &mut self.peers[key].links;
+        // It is offered when the reset is done. A dead rail has no link that is due.
+        if !self.rails[links[index].rail()].is_usable() {
             return;
         }
-        let Some(id) = self.peer(key).map(|peer| peer.links.next_id()) else { return };
+        let id = links.next_id();
         self.open_end(key, index, id, None);
     }
 
     /// Requests this side's end of a link.
     fn open_end(&mut self, key: PeerKey, index: usize, id: LinkId, peer_end: Option<Vec<u8>>) {
         self.remember_link(key, index);
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         // A peer that never reports its losses would make this list grow without limit.
         if peer.links.past() >= PAST_MAX {
             let why = LostReason::Violation("it does not report the loss of its links");
             self.lose_peer(key, why, false);
             return;
         }
+        // Before the driver gets the work: what it reports is compared with this id.
         peer.links.open(index, id);
         let rail = peer.links[index].rail();
         self.openings.push(Opening { rail, peer: key, index, id, peer_end });
@@ -196,12 +200,11 @@ impl Machine {
                     self.connect_end(key, index, peer_end);
                 }
             }
+            // It is retried by the time at which it has failed.
             Err(_) if !is_wanted => {}
             Err(error) => {
                 let retry_at = self.now + self.tuning.cool_down;
-                if let Some(peer) = self.peer(key) {
-                    peer.links[index].not_opened(retry_at);
-                }
+                self.peers[key].links[index].not_opened(retry_at);
                 self.need_all_links(key);
                 // If the peer offered the link, it needs the reason; otherwise only the local user
                 // does.
@@ -217,8 +220,9 @@ impl Machine {
         let (now, LinkEnd { rail, link: link_key, peer: key, index }) = (self.now, end);
         self.rails[rail].add_link(link_key, key, index);
         let generation = self.rails[rail].generation();
+        // A new mark for each connection: a message of the last one may still be in a queue of the card.
         let own_mark = self.marks.give(end, &mut self.names);
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         let link = &mut peer.links[index];
         link.opened(MadeEnd { key: link_key, generation, own_mark }, now);
         let (id, from, to) = (link.id(), rail as u16, link.peer_rail() as u16);
@@ -227,10 +231,11 @@ impl Machine {
 
     /// Remembers a link that is about to be replaced: operations of the peer on it may still land.
     fn remember_link(&mut self, key: PeerKey, index: usize) {
-        let Some(peer) = self.peers.get_mut(key) else { return };
+        let peer = &mut self.peers[key];
         let rails = &self.rails;
         peer.links.forget_ended(|rail| rails[rail].generation());
         let rail = peer.links[index].rail();
+        // Closing its end has stopped everything otherwise.
         if !rails[rail].properties().links_end_alone {
             peer.links.remember(index);
         }
@@ -238,7 +243,7 @@ impl Machine {
 
     /// Handles the peer's end of a link: an offer, or the answer to one.
     pub(super) fn on_link_offer(&mut self, key: PeerKey, offer: LinkOffer) {
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         let pair = (usize::from(offer.to), usize::from(offer.from));
         let is_answer = peer.is_initiator;
         // A peer may name rails that do not exist.
@@ -254,7 +259,7 @@ impl Machine {
             }
         } else {
             // With an id that recurs, frames about one link would apply to another.
-            if !self.peer(key).is_some_and(|peer| peer.links.is_new_id(offer.link)) {
+            if !peer.links.is_new_id(offer.link) {
                 let why = LostReason::Violation("it offered a link with an id that it used before");
                 return self.lose_peer(key, why, false);
             }
@@ -273,9 +278,9 @@ impl Machine {
     }
 
     fn connect_end(&mut self, key: PeerKey, index: usize, peer_end: Vec<u8>) {
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         let link = &mut peer.links[index];
-        let Some(link_key) = link.connect() else { return };
+        let link_key = link.connect();
         let end = LinkEnd { rail: link.rail(), link: link_key, peer: key, index };
         self.control.push_back(Control::Connect { end, peer_end });
     }
@@ -299,7 +304,7 @@ impl Machine {
         }
         // Before `LinkReady`: the peer may use the names as soon as it gets that frame.
         self.name_counters(key, index);
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         let link = &mut peer.links[index];
         let (theirs, id, mark) = (link.connected(now), link.id(), link.own_mark());
         let Properties { immediates_name_link, keys_are_bound, .. } = *self.rails[rail].properties();
@@ -314,18 +319,25 @@ impl Machine {
     /// Handles the connection of the peer's end. This side may post from now on.
     pub(super) fn on_link_ready(&mut self, key: PeerKey, link: LinkId, theirs: Expected) {
         let now = self.now;
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
+        // This side's end has failed while the frame was on its way.
         let Some(index) = peer.links.named(link) else { return };
+        let rail = peer.links[index].rail();
+        // If this side's end is not connected yet, `handle_connected` comes back here.
         if !peer.links[index].peer_is_ready(theirs, now) {
             return;
         }
         peer.transfers.restore(index, link);
+        // The reset ends the link again, and waits for what is in flight.
+        if self.rails[rail].is_resetting() {
+            peer.transfers.pause(index);
+        }
         self.wake_pages(key);
         self.tell_rails(key);
     }
 
     pub(super) fn tell_rails(&mut self, key: PeerKey) {
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         let ready = peer.links.iter().filter(|link| link.phase() == Phase::Ready);
         let rails: Vec<usize> = ready.map(|link| link.rail()).collect();
         peer.is_up |= !rails.is_empty();

@@ -32,6 +32,7 @@ impl Looking {
     /// Notes that such a rail had no room. It may still be connecting, and does so only while both sides
     /// poll.
     pub(super) fn refused(&mut self, now: u64) {
+        // Refusals come in every step. They must not keep a driver awake that sees nothing move.
         if now >= self.until {
             self.moved_at = now;
         }

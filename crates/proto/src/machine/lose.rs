@@ -34,7 +34,7 @@ pub(super) fn told_by_peer(reason: &str) -> Untrusted {
 impl Machine {
     /// Handles the failure of a link that was detected on this side.
     pub(super) fn fail_link(&mut self, key: PeerKey, index: usize, reason: &RailError) {
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         let link = &mut peer.links[index];
         // Only the first failure is reported: the later ones follow from it.
         if link.is_failing() {
@@ -48,9 +48,10 @@ impl Machine {
     /// Ends a link. Its reason, if there is one, was noted already.
     pub(super) fn end_link(&mut self, key: PeerKey, index: usize, reason: Option<&RailError>) {
         let now = self.now;
-        let Some(peer) = self.peers.get_mut(key) else { return };
+        let peer = &mut self.peers[key];
         let (is_lost, link) = (peer.is_lost(), &mut peer.links[index]);
         let was_ready = link.phase() == Phase::Ready;
+        // Both sides may notice the end of a link, and the end of its peer or rail ends it again.
         if !link.fail(now) {
             return;
         }
@@ -59,7 +60,7 @@ impl Machine {
             let rail = self.rails[link.rail()].properties().name.clone();
             self.events.push_back(Event::Peer(key, PeerChange::LinkLost { rail, reason: reason.cloned() }));
         }
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         let link = &mut peer.links[index];
         let (rail, link_key, mark) = (link.rail(), link.key(), link.own_mark());
         peer.transfers.pause(index);
@@ -76,7 +77,7 @@ impl Machine {
     /// the others.
     pub(super) fn drained(&mut self, key: PeerKey, index: usize) {
         let (now, retry_at) = (self.now, self.now + self.tuning.cool_down);
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         let link = &mut peer.links[index];
         let (rail, id) = (link.rail(), link.id());
         let Remains { key: link_key, failed, is_quiet, why } = link.drained(retry_at);
@@ -89,7 +90,7 @@ impl Machine {
         let reason = if why.is_empty() { NO_REASON.to_owned() } else { why };
         self.send(key, Frame::LinkLost { link: id, is_quiet, reason });
         self.need_all_links(key);
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         let frames = peer.transfers.lose(index, failed, now);
         self.send_all(key, frames);
         self.send_messages_again(key, id);
@@ -99,7 +100,8 @@ impl Machine {
 
     /// Handles the loss of the peer's end of a link.
     pub(super) fn on_link_lost(&mut self, key: PeerKey, id: LinkId, is_quiet: bool, reason: &str) {
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
+        // A peer may report a loss twice, or of a link that it has refused to make.
         let Some((rail, generation)) = peer.links.rail_of(id) else { return };
         let index = peer.links.position(id);
         let mut why = None;
@@ -119,15 +121,14 @@ impl Machine {
         let may_land_late = !is_quiet && !properties.links_end_alone;
         // If the rail was reset since, that has stopped the peer's operations already.
         if may_land_late && self.rails[rail].generation() == generation {
-            if let Some(peer) = self.peer(key) {
-                peer.links.expect_late(id);
-            }
+            self.peers[key].links.expect_late(id);
             self.reset_because_of(key, rail);
             self.lose_if_unstoppable(key, rail);
-        } else if let Some(peer) = self.peer(key) {
-            peer.links.forget_past(id);
+        } else {
+            self.peers[key].links.forget_past(id);
         }
-        if let Some(index) = index {
+        // Unless the reset was one too many for the peer.
+        if let Some(index) = index.filter(|_| self.peers.get(key).is_some()) {
             self.end_link(key, index, why.as_ref());
         }
     }
@@ -136,6 +137,7 @@ impl Machine {
     /// memory granted to it may change at any time, and nothing can be guaranteed about it. All
     /// waits end, and the memory never becomes a slice again.
     pub(super) fn lose_if_unstoppable(&mut self, key: PeerKey, rail: usize) {
+        // A rail that is alive is reset, which stops them.
         let Some(error) = self.rails[rail].death().cloned() else { return };
         let generation = self.rails[rail].generation();
         if self.peer(key).is_some_and(|peer| peer.links.may_land_over(rail, generation)) {
@@ -146,16 +148,17 @@ impl Machine {
     /// Handles the loss of a peer: all waits on it end.
     pub(super) fn lose_peer(&mut self, key: PeerKey, reason: LostReason, is_quiet: bool) {
         let now = self.now;
+        // It stays lost for the first reason: what ends with it is often reported as a loss as well.
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
         // A peer that never knew an end of a link cannot have operations in flight.
         let is_quiet = is_quiet || peer.links.were_never_offered();
         peer.lost = Some(Lost { at: now, reason: reason.clone(), is_quiet });
         self.touch(key);
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         for index in 0..peer.links.len() {
             self.end_link(key, index, None);
         }
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         let unsent = peer.outgoing.give_up();
         self.report_peer(key, PeerChange::Lost(reason.clone()));
         for op in unsent {
@@ -167,28 +170,32 @@ impl Machine {
         self.part_from_shared_counters(key);
         self.end_published_grants(key);
         self.turns.remove(key);
+        // After all frames for it: a goodbye is sent before the connection ends.
         self.outputs.push_back(Output::Close(key));
         self.finish_lost(key);
+        // It may be the last one that a close of the engine waits for.
         self.finish_closing();
     }
 
     /// Finishes a lost peer: its buffers come back when the cards are done with them.
     pub(super) fn finish_lost(&mut self, key: PeerKey) {
         let (now, times) = (self.now, self.tuning.link_times());
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         for index in 0..peer.links.len() {
-            let Some(link) = self.peer(key).map(|peer| &peer.links[index]) else { return };
+            let link = &self.peers[key].links[index];
             let (rail, due) = (link.rail(), link.due(now, false, &times));
             match due {
                 Due::Drained => self.drained(key, index),
                 // Operations that are never answered occupy a queue that others need, and buffers
                 // of this side.
                 Due::Reset => drop(self.ask_reset(rail)),
-                _ => {}
+                // Its operations have some time left to come back.
+                Due::Nothing => {}
+                due => unreachable!("all links of a lost peer have failed, and one is due: {due:?}"),
             }
         }
-        let Some(peer) = self.peers.get_mut(key) else { return };
-        let Some(lost) = &peer.lost else { return };
+        let peer = &mut self.peers[key];
+        let lost = peer.lost.as_ref().expect("only a peer that is lost is finished");
         let is_back = peer.links.in_flight() == 0;
         // Transfers end with their buffers if the cards return them in time, and without them
         // otherwise.
@@ -205,13 +212,16 @@ impl Machine {
             let fault = TransferFault::PeerLost(Box::new(reason.clone()));
             self.events.push_back(transfer.end(Err(fault), is_back, now));
         }
+        // Those in flight may have taken effect, and cannot be asked for any more.
         self.lose_atomics(key, &reason);
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         if is_back {
+            // The buffers are back, so nothing of them completes any more.
             peer.transfers.clear();
             // The revocation of its grants still needs the peer's state.
             if peer.own_grants.is_empty() {
                 let due_at = peer.due_at;
+                // Nothing may name the peer from here on.
                 self.timers.remove(key, due_at);
                 self.peers.forget(key);
                 self.report_peer(key, PeerChange::Forgotten);

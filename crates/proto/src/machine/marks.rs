@@ -30,6 +30,10 @@ impl Marks {
         self.links.remove(&mark);
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, LinkEnd)> {
+        self.links.iter().map(|(mark, end)| (*mark, *end))
+    }
+
     pub(super) fn len(&self) -> usize {
         self.links.len()
     }

@@ -31,6 +31,7 @@ impl Machine {
             return self.report(Event::Sent(op, Err(too_long)));
         }
         peer.outgoing.push(op, bytes);
+        // In this step: a message of its own waits for those of the others, but for no timer.
         self.schedule_first(key);
         self.expect(key);
     }
@@ -48,6 +49,7 @@ impl Machine {
     /// now is tried again in the next step.
     pub(super) fn choose_from_senders(&mut self) -> Option<SlotId> {
         while let Some(key) = self.turns.sender() {
+            // A message that waits for a link must not hold atomics back, which may have another one.
             let chosen = self.choose_message(key).or_else(|| self.choose_atomic(key));
             if chosen.is_some() {
                 return chosen;
@@ -59,7 +61,8 @@ impl Machine {
 
     /// Ends the turn of the current peer: it has nothing more to post now.
     pub(super) fn end_turn_of_sender(&mut self) {
-        let Some(key) = self.turns.end_sender() else { return };
+        let key = self.turns.end_sender();
+        // It may have been forgotten since it was queued.
         if let Some(peer) = self.peer(key) {
             peer.is_pending_sender = false;
             self.schedule_sending(key);
@@ -68,20 +71,21 @@ impl Machine {
 
     /// Builds the work request.
     #[inline]
-    pub(super) fn post_of_sender(&self, slot: SlotId) -> Option<Post<'_>> {
-        let it = self.in_flight.get(slot)?;
-        let peer = self.peers.get(it.peer)?;
+    pub(super) fn post_of_sender(&self, slot: SlotId) -> Post<'_> {
+        let it = self.in_flight.get(slot);
+        let peer = &self.peers[it.peer];
         let link = &peer.links[it.link()];
         let content = match &it.what {
             Requested::Message(sequence) => {
                 let (sequence, held) = (*sequence, peer.incoming.next());
                 let header = MessageHeader { mark: link.mark(), sequence, held };
-                Content::Message { header, bytes: peer.outgoing.get(sequence)? }
+                Content::Message { header, bytes: peer.outgoing.get(sequence) }
             }
             Requested::Atomic(new, target) => Content::Atomic { request: new.request.on(*target) },
-            Requested::Pages(_) | Requested::Answered => return None,
+            what => unreachable!("a message or an atomic was chosen: {what:?}"),
         };
-        Some(Post { rail: link.rail(), link: link.key()?, slot, content })
+        let end = link.key().expect("a link that is ready has its end");
+        Post { rail: link.rail(), link: end, slot, content }
     }
 
     /// Queues a peer for posting, in this step or the next.
@@ -100,6 +104,7 @@ impl Machine {
 
     /// Returns `true` if a peer has something to post and was not queued until now.
     fn begin_sending(&mut self, key: PeerKey) -> bool {
+        // Its turn, or its hello, may have ended with its loss.
         let Some(peer) = self.peer(key) else { return false };
         let has_some = peer.outgoing.has_work() || peer.atomics.are_waiting();
         let begins = has_some && !peer.is_pending_sender && !peer.is_lost();
@@ -109,7 +114,7 @@ impl Machine {
 
     /// Handles room for more messages at the peer.
     pub(super) fn on_taken(&mut self, key: PeerKey, count: u32) {
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         peer.outgoing.add_room(count);
         self.schedule_sending(key);
     }
@@ -117,7 +122,7 @@ impl Machine {
     /// Handles the confirmation that the peer's engine holds all messages before this number. They
     /// reach its application even if links or this side are lost.
     pub(super) fn on_held(&mut self, key: PeerKey, next: u64) {
-        let Some(peer) = self.peers.get_mut(key) else { return };
+        let peer = &mut self.peers[key];
         self.events.extend(peer.outgoing.held(next).map(|op| Event::Sent(op, Ok(()))));
     }
 
@@ -135,6 +140,7 @@ impl Machine {
 
     /// Confirms the messages of a peer by a frame, unless they are confirmed.
     pub(super) fn confirm(&mut self, key: PeerKey) {
+        // The peer may be lost since its message was delivered.
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
         if let Some(next) = peer.incoming.unconfirmed() {
             self.send(key, Frame::Held { next });
@@ -152,10 +158,8 @@ impl Machine {
     /// Notes that a message was posted to a peer, with a confirmation in its header.
     pub(super) fn message_posted(&mut self, key: PeerKey) {
         let now = self.now;
-        if let Some(peer) = self.peer(key) {
-            peer.incoming.was_confirmed(now);
-            self.confirmations.was_carried(key);
-        }
+        self.peers[key].incoming.was_confirmed(now);
+        self.confirmations.was_carried(key);
     }
 
     /// Reports when the peer's engine holds everything sent until now.
@@ -172,7 +176,7 @@ impl Machine {
     /// Queues the messages of a lost link again: even delivered ones may not have been received.
     /// That includes the confirmations in their headers.
     pub(super) fn send_messages_again(&mut self, key: PeerKey, link: LinkId) {
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         peer.outgoing.lose(link);
         peer.incoming.confirm_again();
         self.confirm(key);
@@ -183,6 +187,7 @@ impl Machine {
     /// over the control connection.
     fn choose_message(&mut self, key: PeerKey) -> Option<SlotId> {
         let rails = &self.rails;
+        // The peer may have been forgotten since it was queued.
         let peer = self.peers.get_mut(key)?;
         // Only messages that the peer has room for get a number.
         peer.outgoing.number();
@@ -193,22 +198,22 @@ impl Machine {
             return None;
         }
         let has_room = |link: &Link| is_ready(link) && rails[link.rail()].has_room(link);
+        // A completion makes room. The peer is asked again in the next step.
         let index = peer.links.iter().position(has_room)?;
         if !self.turns.has_message_buffer() || !self.in_flight.has_room() {
             return None;
         }
         let what = Requested::Message(peer.outgoing.begin()?);
         self.turns.take_message_buffer();
-        self.in_flight.put(InFlight::new(key, index, what))
+        Some(self.in_flight.put(InFlight::new(key, index, what)))
     }
 
     /// Handles a message that no card accepted: it is tried again, over the control connection if it is
     /// longer than those that the peer takes over this link.
     pub(super) fn message_refused(&mut self, key: PeerKey, index: usize, sequence: u64, reason: Refusal) {
-        if let Some(peer) = self.peer(key) {
-            peer.outgoing.refuse(sequence);
-        }
+        self.peers[key].outgoing.refuse(sequence);
         match reason {
+            // It is the first one again.
             Refusal::Full => {}
             Refusal::LinkDown(error) => self.fail_link(key, index, &error),
             Refusal::Never(error) => {
@@ -221,11 +226,13 @@ impl Machine {
 
     /// Sends a message over the control connection. Returns `false` if there is none.
     fn send_by_frame(&mut self, key: PeerKey) -> bool {
+        // A peer that is lost stays queued until its turn comes.
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return false };
         // While the first link is being connected, messages wait for it.
         if !peer.is_up && peer.links.iter().any(Link::is_coming) {
             return false;
         }
+        // All that the peer has room for are sent.
         let Some((sequence, bytes)) = peer.outgoing.take_front() else { return false };
         self.send(key, Frame::Message { sequence, bytes });
         true
@@ -233,7 +240,7 @@ impl Machine {
 
     /// Handles the completion of a message.
     pub(super) fn message_done(&mut self, key: PeerKey, index: usize, sequence: u64, is_ok: bool) {
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         // Nothing is sent again to a lost peer.
         let delivered_by = (is_ok || peer.is_lost()).then(|| peer.links[index].id());
         peer.outgoing.end(sequence, delivered_by);
@@ -245,9 +252,11 @@ impl Machine {
     /// Handles a message that came over a rail, and over this link if the rail reports it. The mark
     /// must be that of the link: a peer must not send in the name of another one.
     pub fn handle_message(&mut self, rail: usize, link: Option<LinkKey>, bytes: &[u8]) {
+        // Only a peer that lies sends one without a header. Not every rail tells which one it is.
         let Some((header, bytes)) = MessageHeader::decode(bytes) else { return };
         // A message of a link that has ended is ignored.
         let Some(end) = self.marks.link(header.mark) else { return };
+        // A peer that has learnt the mark of another one still sends over its own link.
         if end.rail != rail || link.is_some_and(|link| link != end.link) {
             return;
         }
@@ -270,10 +279,8 @@ impl Machine {
 
     fn receive(&mut self, key: PeerKey, sequence: u64, bytes: &[u8]) {
         let (room, now) = (self.tuning.messages, self.now);
-        let Some(peer) = self.peers.get_mut(key) else { return };
-        if peer.is_lost() {
-            return;
-        }
+        let peer = &mut self.peers[key];
+        debug_assert!(!peer.is_lost(), "the marks of {key:?} end with it, and its frames are ignored");
         let events = &mut self.events;
         let deliver = |bytes| events.push_back(Event::Message(key, bytes));
         match peer
@@ -283,6 +290,7 @@ impl Machine {
         {
             Ok(Some(Confirm::Now)) => self.confirmations.add_now(key),
             Ok(Some(Confirm::At(at))) => self.confirmations.add_at(at, key),
+            // It waits for an earlier one, or was delivered before.
             Ok(None) => {}
             Err(TooMany) => {
                 let why = LostReason::Violation("it sends more messages than there is room for");

@@ -45,6 +45,7 @@ mod atomic;
 mod bound_keys;
 mod budget;
 mod census;
+mod check;
 mod confirmations;
 mod counter;
 mod dead_rail;
@@ -200,6 +201,7 @@ impl Machine {
         let rails: Vec<RailState> = rails.into_iter().map(RailState::new).collect();
         hello.rails = rails.iter().map(|rail| rail.properties().kind.clone()).collect();
         hello.messages = tuning.messages;
+        // An honest peer keeps to these, and tells its own user instead of being lost.
         (hello.grants, hello.counters) = (tuning.budgets.grants, tuning.budgets.counters);
         Self {
             rails,
@@ -234,6 +236,7 @@ impl Machine {
     pub fn add_peer(&mut self, is_initiator: bool, now: u64) -> PeerKey {
         self.now = now;
         let key = self.peers.add(Peer::new(is_initiator, &self.tuning, &mut self.names, now));
+        // A peer that never sends its hello is pinged, and lost in the end.
         self.touch(key);
         self.send(key, Frame::Hello(self.hello.clone()));
         key
@@ -247,11 +250,13 @@ impl Machine {
     /// Begins a step. The driver polls the rails next.
     pub fn begin_step(&mut self, now: u64) {
         self.now = now;
+        // It counts steps between two ends of links.
         self.openings.begin_step();
     }
 
     /// Ends the polling of rails. The driver posts next, as far as there is room.
     pub fn end_polls(&mut self) {
+        // Once for all messages that were polled: one frame instead of one for each.
         self.confirm_messages();
         self.tell_bound_keys();
         // Polling may have made room, or a link ready, for peers that could not post before.
@@ -262,6 +267,7 @@ impl Machine {
     pub fn end_step(&mut self) {
         // After the completions of this step: what is done at its deadline is done.
         self.abort_late();
+        // After posting: a post moves the timer of its peer.
         if self.timers.are_due(self.now) {
             self.run_timers();
         }
@@ -307,6 +313,7 @@ impl Machine {
     /// Lets the timers of a peer run soon, because something has begun that takes time.
     #[inline]
     fn touch(&mut self, key: PeerKey) {
+        // Not at once: more may begin in this step, and one run is for all of it.
         self.schedule(key, INTERVAL);
     }
 
@@ -336,16 +343,16 @@ impl Machine {
         let (now, times) = (self.now, self.tuning.link_times());
         // A peer is due again later than now, so this ends.
         while let Some(key) = self.timers.take_due(now) {
-            if let Some(peer) = self.peer(key) {
-                peer.due_at = NEVER;
-            }
+            self.peers[key].due_at = NEVER;
             self.run_peer_timers(key);
+            // A lost peer is forgotten by its timers.
             let Some(peer) = self.peers.get_mut(key) else { continue };
             let rails = &self.rails;
             let at = peer.next_due(now, &self.tuning, &times, |rail| rails[rail].must_be_polled());
             self.timers.schedule(key, &mut peer.due_at, at.max(now.saturating_add(INTERVAL)));
         }
         if self.timers.take_common(now) {
+            // Resets before revocations, which may wait for one.
             self.run_resets();
             self.run_revokes();
         }
@@ -369,6 +376,7 @@ impl Machine {
     /// counter are merged, so that a waiter is woken once.
     fn report_reached(&mut self, counter: CounterId, reached: u64) {
         match self.events.back_mut() {
+            // The value only grows, so the last one is all that a waiter needs.
             Some(Event::Reached(last, value)) if *last == counter => *value = reached,
             _ => self.report(Event::Reached(counter, reached)),
         }

@@ -4,7 +4,8 @@
 
 use std::collections::VecDeque;
 
-use super::{Machine, Opening};
+use super::{Machine, Opening, PeerKey};
+use crate::counter::LinkId;
 
 /// One end of a link is created in this many steps.
 const STEPS_PER_OPENING: u32 = 8;
@@ -45,6 +46,11 @@ impl Openings {
         self.queue.is_empty()
     }
 
+    /// Returns `true` if the end of a link with this id is to be created.
+    pub(super) fn has(&self, peer: PeerKey, index: usize, id: LinkId) -> bool {
+        self.queue.iter().any(|opening| (opening.peer, opening.index, opening.id) == (peer, index, id))
+    }
+
     /// Returns the time at which the next one is due, if there is one and nothing else to do.
     pub(super) fn next_at(&self) -> Option<u64> {
         (!self.queue.is_empty()).then_some(self.not_before_idle.min(self.not_before))
@@ -52,6 +58,7 @@ impl Openings {
 
     /// Returns the next one that is wanted, if it is due.
     pub(super) fn take(&mut self, now: u64, is_wanted: impl Fn(&Opening) -> bool) -> Option<Opening> {
+        // Peers that have their links are served first.
         if self.steps > 0 || now < self.not_before {
             return None;
         }

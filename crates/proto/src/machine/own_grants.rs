@@ -3,7 +3,7 @@
 //! The carrier owns the memory and its keys. Proofs are kept with the memory itself: no decision of
 //! this module turns exposed memory into a slice.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::id_map::IdMap;
 use super::names::Names;
@@ -27,6 +27,9 @@ const LOST_WITHIN: u64 = 20_000_000;
 
 /// The most that a proof is begun earlier than its own duration demands.
 const MARGIN_MAX: u64 = 250_000_000;
+
+/// Why a grant of which the driver gives the memory back is there.
+const ASKED_BACK: &str = "memory is given back once for each time that it is asked for";
 
 /// All grants of local memory, by id.
 #[derive(Debug, Default)]
@@ -185,6 +188,7 @@ impl OwnGrants {
         proof_ns: Option<u64>,
         names: &mut Names,
     ) -> u64 {
+        // Random: a peer that counts from its own ids must not find those of others.
         let id = names.draw(|id| !self.grants.contains_key(&id));
         let (keys, awaited) = (Keys::Alive, Vec::new());
         let (has_told, publication, ending) = (false, None, None);
@@ -207,7 +211,8 @@ impl OwnGrants {
     pub(super) fn revoke(&mut self, id: u64, op: Option<OpId>, deadline: u64, now: u64) -> Option<Wish> {
         let until = Until { deadline, is_proven: false };
         let wish = self.begin_to_revoke(id, until, now)?;
-        let ending = self.grants.get_mut(&id)?.ending.as_mut()?;
+        let ending = self.grants.get_mut(&id).and_then(|grant| grant.ending.as_mut());
+        let ending = ending.expect("its revocation has just begun");
         Some(Wish { before: std::mem::replace(&mut ending.op, op), ..wish })
     }
 
@@ -223,6 +228,7 @@ impl OwnGrants {
         let peer = grant.peer;
         let proof_at = until.deadline - lead(grant.proof_ns, until.deadline.saturating_sub(now));
         if let Some(ending) = &mut grant.ending {
+            // A later revoke has the last word on how long its user waits.
             (ending.until, ending.proof_at) = (until, proof_at);
             let begins = ending.way == Way::WithUser;
             ending.way = match ending.way {
@@ -255,6 +261,7 @@ impl OwnGrants {
 
     /// Queues a grant again, unless it was given back, or is with the user.
     pub(super) fn put_back(&mut self, id: u64) {
+        // It was given back after it was queued.
         let Some(ending) = self.grants.get_mut(&id).and_then(|grant| grant.ending.as_mut()) else { return };
         ending.is_queued = ending.way != Way::WithUser;
         if ending.is_queued {
@@ -267,20 +274,23 @@ impl OwnGrants {
         self.grants.get(&id)?.publication
     }
 
-    /// Handles that memory was given back. Returns `None` if there is no such grant.
-    pub(super) fn given_back(&mut self, id: u64) -> Option<GivenBack> {
-        let grant = self.grants.get_mut(&id)?;
-        let (peer, publication) = (grant.peer, grant.publication);
-        let later = grant.ending.as_mut()?.op.take();
-        self.grants.remove(&id);
-        Some(GivenBack { peer, later, publication })
+    /// Handles that memory was given back.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it was not about to be: a peer may reach memory then that its user takes for free.
+    pub(super) fn given_back(&mut self, id: u64) -> GivenBack {
+        let OwnGrant { peer, publication, ending, .. } = self.grants.remove(&id).expect(ASKED_BACK);
+        let ending = ending.expect(ASKED_BACK);
+        assert!(matches!(ending.way, Way::Going { .. }), "grant {id} is back, and was {:?}", ending.way);
+        GivenBack { peer, later: ending.op, publication }
     }
 
     /// Handles that memory cannot be given back, because the user holds the handle again. A later revoke
     /// continues from here. Returns the peer, unless that revoke has come already.
     pub(super) fn left_with_user(&mut self, id: u64) -> Option<PeerKey> {
-        let grant = self.grants.get_mut(&id)?;
-        let ending = grant.ending.as_mut()?;
+        let grant = self.grants.get_mut(&id).expect(ASKED_BACK);
+        let ending = grant.ending.as_mut().expect(ASKED_BACK);
         let is_asked = ending.way == Way::Going { is_asked: true };
         ending.way = if is_asked { Way::Ahead } else { Way::WithUser };
         (!is_asked).then_some(grant.peer)
@@ -298,6 +308,25 @@ impl OwnGrants {
     pub(super) fn len(&self) -> usize {
         self.grants.len()
     }
+
+    pub(super) fn get(&self, id: u64) -> Option<&OwnGrant> {
+        self.grants.get(&id)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &OwnGrant)> {
+        self.grants.iter().map(|(id, grant)| (*id, grant))
+    }
+
+    /// Checks that each revocation that can go on is queued, once.
+    pub(super) fn check(&self) {
+        let queued: BTreeSet<u64> = self.revoking.iter().copied().collect();
+        assert_eq!(queued.len(), self.revoking.len(), "grants: one is revoked twice: {:?}", self.revoking);
+        for (id, grant) in &self.grants {
+            let is_queued = grant.ending.as_ref().is_some_and(|ending| ending.is_queued);
+            assert_eq!(is_queued, queued.contains(id), "grants: {id} among those being revoked");
+            assert!(is_queued || !grant.is_waited_for(), "grants: nothing takes the next step of {id}");
+        }
+    }
 }
 
 impl OwnGrant {
@@ -311,8 +340,24 @@ impl OwnGrant {
         self.scope
     }
 
+    /// Returns the publication that it belongs to.
+    pub(super) fn publication(&self) -> Option<u64> {
+        self.publication
+    }
+
+    /// Returns `true` if it was ever revoked.
+    pub(super) fn is_ending(&self) -> bool {
+        self.ending.is_some()
+    }
+
+    /// Returns `true` if it is being revoked: its memory is not with the user again.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.ending.as_ref().is_some_and(|ending| ending.way != Way::WithUser)
+    }
+
     /// Notes that the peer has stopped using the grant. Returns `true` if it was asked to.
     pub(super) fn acknowledge(&mut self) -> bool {
+        // A peer may say so of a grant that nobody revokes, which goes on.
         let Some(ending) = &mut self.ending else { return false };
         ending.is_acknowledged = true;
         true
@@ -334,6 +379,7 @@ impl OwnGrant {
     /// Notes that its keys are bound to a link, or cannot be. Returns `true` if the peer may be told
     /// the key.
     pub(super) fn end_binding(&mut self) -> bool {
+        // The death of a rail has ended all bindings, and those of other rails are still answered.
         self.binding = self.binding.saturating_sub(1);
         self.is_in_use()
     }
@@ -344,6 +390,7 @@ impl OwnGrant {
 
     /// Notes that the keys have ended. These rails will report when it is proven.
     pub(super) fn keys_ended(&mut self, is_proven: bool, awaited: Vec<usize>, now: u64) {
+        debug_assert_eq!(self.keys, Keys::Ending, "keys end when they are asked to");
         (self.keys, self.awaited) = (Keys::Ended { is_proven, since: now }, awaited);
     }
 
@@ -365,6 +412,7 @@ impl OwnGrant {
     /// memory is given back when there is nothing left to wait for.
     pub(super) fn next(&mut self, reach: Reach, now: u64) -> Next {
         let is_ahead = |ending: &&Ending| ending.way == Way::Ahead;
+        // It is not revoked, or is on its way back, or with its user again.
         let Some(ending) = self.ending.as_ref().filter(is_ahead) else { return Next::Wait };
         let is_late = now >= ending.until.deadline && !ending.until.is_proven;
         let is_due = now >= ending.proof_at;
@@ -382,6 +430,7 @@ impl OwnGrant {
                 Next::EndKeys
             }
             Keys::Ending => Next::Wait,
+            // A proof makes the word of the peer unnecessary.
             Keys::Ended { is_proven: true, .. } => Next::GiveBack,
             // A peer that has not confirmed may have writes in flight. A reset stops them, and is
             // the proof. It costs all other peers of the rail their links, so it is not done for a
@@ -406,12 +455,13 @@ impl OwnGrant {
     /// Returns the generations of the rails when the keys had ended; the first call stores those of
     /// `now`. A rail whose generation differs has been reset since.
     pub(super) fn generations(&mut self, now: impl FnOnce() -> Vec<u64>) -> &[u64] {
-        self.ending.as_mut().map_or(&[], |ending| ending.generations.get_or_insert_with(now))
+        let ending = self.ending.as_mut().expect("a proof is needed for a grant that ends");
+        ending.generations.get_or_insert_with(now)
     }
 
     /// Marks the memory as being given back. Returns the request to answer.
     pub(super) fn give_back(&mut self) -> Option<OpId> {
-        let ending = self.ending.as_mut()?;
+        let ending = self.ending.as_mut().expect("memory comes back from a grant that ends");
         ending.way = Way::Going { is_asked: false };
         ending.op.take()
     }
@@ -489,8 +539,7 @@ mod tests {
         assert_eq!(grants.get_mut(id).unwrap().give_back(), Some(OP));
         assert_eq!(next(&mut grants, id, Reach::Lost { is_quiet: false }, 1), Next::Wait, "it is going");
         let back = GivenBack { peer: PEER, later: None, publication: None };
-        assert_eq!(grants.given_back(id), Some(back));
-        assert_eq!((grants.given_back(id), grants.len()), (None, 0));
+        assert_eq!((grants.given_back(id), grants.len()), (back, 0));
     }
 
     #[test]

@@ -10,6 +10,7 @@ impl Machine {
     /// Closes a peer. The goodbye is sent when nothing of this side is in flight.
     pub fn leave(&mut self, key: PeerKey, now: u64) {
         self.now = now;
+        // Its handle may outlive it.
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
         peer.is_left = true;
         self.touch(key);
@@ -34,10 +35,12 @@ impl Machine {
     }
 
     fn finish_leaving(&mut self, key: PeerKey) {
-        let Some(peer) = self.peer(key) else { return };
+        // The timers of its links may have lost it a moment ago.
+        let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
         // A peer that can still confirm the end of its grants saves the rail a reset, and with that
         // all other peers their links.
-        let is_done = peer.links.in_flight() == 0 && peer.is_idle() && peer.revoking == 0;
+        let is_settled = peer.transfers.unanswered_since().is_none();
+        let is_done = peer.links.in_flight() == 0 && is_settled && peer.is_idle() && peer.revoking == 0;
         // Until the peer holds its messages, they may have to be sent again.
         if peer.is_left && is_done && peer.outgoing.is_held() {
             // The goodbye asserts that nothing is in flight, which a dead rail makes unprovable.
@@ -66,7 +69,7 @@ impl Machine {
         let now = self.now;
         // The peer may have to reset its rail first, and its frames may be late twice.
         let answer_within = self.tuning.stall.saturating_mul(2).saturating_add(self.tuning.drain);
-        let Some(peer) = self.peers.get_mut(key) else { return };
+        let peer = &mut self.peers[key];
         if peer.is_lost() {
             self.finish_lost(key);
             return;

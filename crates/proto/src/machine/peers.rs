@@ -2,8 +2,12 @@
 //!
 //! Invariant: a key is never reused. A peer that connects again gets another one.
 
+use std::ops::{Index, IndexMut};
+
 use super::PeerKey;
 use super::peer::Peer;
+
+const FORGOTTEN: &str = "a peer that is named was not forgotten";
 
 /// See the [module](self).
 #[derive(Debug, Default)]
@@ -43,8 +47,33 @@ impl Peers {
         self.places.iter().filter_map(Option::as_deref)
     }
 
+    /// As [`iter`](Self::iter), with their keys.
+    pub(super) fn iter_keys(&self) -> impl Iterator<Item = (PeerKey, &Peer)> {
+        self.keys().filter_map(|key| Some((key, self.get(key)?)))
+    }
+
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Peer> {
         self.places.iter_mut().filter_map(Option::as_deref_mut)
+    }
+}
+
+/// For a peer that something of the machine names: its links, its operations, its timers. It is forgotten
+/// when nothing does. What a driver or a user names may be gone, and is looked up by [`get`](Peers::get).
+impl Index<PeerKey> for Peers {
+    type Output = Peer;
+
+    #[inline]
+    #[track_caller]
+    fn index(&self, key: PeerKey) -> &Peer {
+        self.get(key).expect(FORGOTTEN)
+    }
+}
+
+impl IndexMut<PeerKey> for Peers {
+    #[inline]
+    #[track_caller]
+    fn index_mut(&mut self, key: PeerKey) -> &mut Peer {
+        self.get_mut(key).expect(FORGOTTEN)
     }
 }
 

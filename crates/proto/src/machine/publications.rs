@@ -107,6 +107,7 @@ impl Publications {
                 Opening::Refused("it was revoked, and that is not complete")
             }
             None => {
+                // The entry comes first: a peer that asks again meanwhile must not get a second grant.
                 it.grants.insert(peer, PeerGrant::Making { until: None });
                 Opening::New(it.rights)
             }
@@ -117,12 +118,14 @@ impl Publications {
     /// meanwhile, or the peer is not there any more.
     pub(super) fn made(&mut self, id: u64, peer: PeerKey, grant: u64, is_there: bool) -> Option<Until> {
         let entry = self.all.get_mut(&id).and_then(|it| it.grants.get_mut(&peer));
+        // Nobody has asked for it, so nobody else would end it.
         let Some(entry) = entry else { return Some(Until::NEVER) };
         let until = match entry {
             PeerGrant::Making { until } => until.or((!is_there).then_some(Until::NEVER)),
             // Nobody has asked for it.
             PeerGrant::Made(_) | PeerGrant::Ending(_) => return Some(Until::NEVER),
         };
+        // A withdrawal came while it was being made, and could not name it.
         *entry = if until.is_some() { PeerGrant::Ending(grant) } else { PeerGrant::Made(grant) };
         until
     }
@@ -134,6 +137,7 @@ impl Publications {
         until: Until,
         peers: impl IntoIterator<Item = PeerKey>,
     ) -> Vec<u64> {
+        // Only a grant that nobody has asked for outlives its publication.
         let Some(it) = self.all.get_mut(&id) else { return Vec::new() };
         peers.into_iter().filter_map(|peer| it.grants.get_mut(&peer)?.end(until)).collect()
     }
@@ -153,6 +157,8 @@ impl Publications {
             return None;
         }
         let grants = self.end(id, Until { deadline, is_proven: true }, peers.iter().copied());
+        // It waits for grants that were being withdrawn before, too: its user asks whether nobody can reach the
+        // memory.
         self.waits.push(Wait { op, publication: id, deadline, peers });
         Some(grants)
     }
@@ -161,6 +167,7 @@ impl Publications {
     /// publication, or it is being withdrawn already.
     pub(super) fn withdraw(&mut self, id: u64, op: Option<OpId>, deadline: u64) -> Option<Vec<u64>> {
         let it = self.all.get_mut(&id).filter(|it| it.withdrawal.is_none())?;
+        // From now on nobody can open it, so the number of its grants only falls.
         it.withdrawal = Some(Withdrawal { op });
         let until = Until { deadline, is_proven: false };
         Some(it.grants.values_mut().filter_map(|grant| grant.end(until)).collect())
@@ -197,10 +204,29 @@ impl Publications {
     /// answer, which is `None` if nobody waits.
     pub(super) fn finish(&mut self, id: u64) -> Option<Option<OpId>> {
         let it = self.all.get(&id)?;
+        // A publication without readers stays until its owner withdraws it.
         if it.withdrawal.is_none() || !it.grants.is_empty() {
             return None;
         }
         Some(self.all.remove(&id)?.withdrawal?.op)
+    }
+
+    /// Returns the grant of a peer, if it is made.
+    pub(super) fn grant_of(&self, id: u64, peer: PeerKey) -> Option<u64> {
+        match self.all.get(&id)?.grants.get(&peer)? {
+            PeerGrant::Making { .. } => None,
+            PeerGrant::Made(grant) | PeerGrant::Ending(grant) => Some(*grant),
+        }
+    }
+
+    /// Iterates over all grants that are made: publications, peers and grants.
+    pub(super) fn iter_grants(&self) -> impl Iterator<Item = (u64, PeerKey, u64)> {
+        let of = |(id, it): (&u64, &Publication)| {
+            let id = *id;
+            it.grants.keys().map(move |peer| (id, *peer)).collect::<Vec<_>>()
+        };
+        let pairs = self.all.iter().flat_map(of);
+        pairs.filter_map(|(id, peer)| Some((id, peer, self.grant_of(id, peer)?)))
     }
 
     /// Returns the number of publications, and of requests that wait.

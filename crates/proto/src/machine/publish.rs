@@ -1,5 +1,7 @@
 //! Publishes local memory, and opens publications of peers.
 
+use std::collections::BTreeMap;
+
 use super::admission::has_one;
 use super::own_grants::Until;
 use super::publications::Opening;
@@ -37,7 +39,7 @@ impl Machine {
 
     /// Handles a peer's request to open a publication.
     pub(super) fn on_open(&mut self, key: PeerKey, publication: u64) {
-        let Some(peer) = self.peers.get(key) else { return };
+        let peer = &self.peers[key];
         if peer.is_left {
             return self.refuse_opening(key, publication, "this side closes the connection".to_owned());
         }
@@ -87,6 +89,7 @@ impl Machine {
             return self.answer_revoke(op, Err("there is no such publication"));
         };
         self.revoke_published(&grants, Until { deadline, is_proven: false });
+        // Nobody may have opened it.
         self.finish_withdrawal(publication);
     }
 
@@ -189,7 +192,7 @@ impl Machine {
     /// Revokes the grants of published memory to a peer, which nobody else does. One that is being made
     /// is revoked when it is there.
     pub(super) fn end_published_grants(&mut self, key: PeerKey) {
-        let Some(peer) = self.peers.get(key) else { return };
+        let peer = &self.peers[key];
         let publications = peer.own_grants.iter().filter_map(|grant| self.grants.publication_of(*grant));
         for publication in publications.collect::<Vec<_>>() {
             let grants = self.publications.end(publication, Until::NEVER, [key]);
@@ -206,6 +209,7 @@ impl Machine {
         };
         let asked = peer.openings.entry(publication).or_default();
         asked.push(op);
+        // One frame at a time for each publication: the peer makes one grant for all who ask.
         if asked.len() == 1 {
             self.send(key, Frame::Open { publication });
         }
@@ -216,8 +220,7 @@ impl Machine {
     pub(super) fn on_opened(&mut self, key: PeerKey, publication: u64, grant: u64) {
         let opened = self.granted(key, grant).map(|(len, rights)| OpenedMemory { grant, len, rights });
         let revoked = || OpenError::Refused { reason: "it was revoked meanwhile".into() };
-        let answer = opened.ok_or_else(revoked);
-        self.answer_opening(key, publication, &answer);
+        self.answer_opening(key, publication, &opened.ok_or_else(revoked));
     }
 
     pub(super) fn on_not_opened(&mut self, key: PeerKey, publication: u64, reason: &str) {
@@ -226,15 +229,32 @@ impl Machine {
     }
 
     fn answer_opening(&mut self, key: PeerKey, publication: u64, answer: &Result<OpenedMemory, OpenError>) {
-        let Some(asked) = self.peer(key).and_then(|peer| peer.openings.remove(&publication)) else { return };
-        self.events.extend(asked.into_iter().map(|op| Event::Opened(op, answer.clone())));
+        let openings = &mut self.peers[key].openings;
+        let answered = take_answered(openings, publication, answer.is_ok());
+        if openings.contains_key(&publication) {
+            self.send(key, Frame::Open { publication });
+        }
+        self.events.extend(answered.into_iter().map(|op| Event::Opened(op, answer.clone())));
     }
 
     /// Answers all requests to open publications of a lost peer.
     pub(super) fn lose_openings(&mut self, key: PeerKey, reason: &LostReason) {
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         let asked = std::mem::take(&mut peer.openings);
         let lost = |op| Event::Opened(op, Err(OpenError::PeerLost { reason: reason.clone() }));
         self.events.extend(asked.into_values().flatten().map(lost));
     }
+}
+
+/// Takes the requests to open something that an answer of the peer is for. The caller asks again for
+/// those that are left. There are none if nobody has asked: a peer may answer twice.
+///
+/// Success is for all of them. A refusal is for the first one, which was sent: the owner may have admitted
+/// this side after it, and before the others asked.
+pub(super) fn take_answered(asked: &mut BTreeMap<u64, Vec<OpId>>, id: u64, is_opened: bool) -> Vec<OpId> {
+    let mut ops = asked.remove(&id).unwrap_or_default();
+    if !is_opened && ops.len() > 1 {
+        asked.insert(id, ops.split_off(1));
+    }
+    ops
 }

@@ -77,11 +77,13 @@ impl RailState {
     /// Returns `true` if a link over it may have one more work request in flight.
     #[inline]
     pub(super) fn has_room(&self, link: &Link) -> bool {
+        // Pages keep to a smaller window in their outbox, so messages find room beside them.
         link.in_flight() < self.properties.window
     }
 
     /// Returns `true` if a link over it is in use.
     pub(super) fn is_ready(&self, link: &Link) -> bool {
+        // The reset waits for what is in flight, so nothing is added to it.
         link.phase() == Phase::Ready && !self.is_resetting()
     }
 
@@ -98,6 +100,16 @@ impl RailState {
         if let Some(link) = link {
             self.links.remove(&link);
         }
+    }
+
+    /// Iterates over its links, with their peers and the indices among their links.
+    pub(super) fn links(&self) -> impl Iterator<Item = (LinkKey, (PeerKey, usize))> {
+        self.links.iter().map(|(link, owner)| (*link, *owner))
+    }
+
+    /// Returns the number of work requests in flight, including those of closed links.
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight
     }
 
     pub(super) fn link_count(&self) -> usize {
@@ -129,6 +141,7 @@ impl RailState {
 
     /// Asks for a reset. Returns `true` if none was asked for before.
     pub(super) fn ask_reset(&mut self, now: u64) -> bool {
+        // Several links of a rail, and several peers, have the same reason at the same time.
         let is_new = self.is_usable();
         if is_new {
             self.life = Life::ResetAsked { since: now };
@@ -152,9 +165,11 @@ impl RailState {
     pub(super) fn end_reset(&mut self, reset: Result<(), RailError>) {
         self.life = match reset {
             Ok(()) => {
+                // Whoever waits for a proof compares it with the number at its beginning.
                 self.generation += 1;
                 Life::Alive
             }
+            // Operations that cannot be stopped could land at any time: the rail is never used again.
             Err(error) => Life::Dead(error),
         };
     }
@@ -166,7 +181,8 @@ impl RailState {
 
     #[inline]
     pub(super) fn completed(&mut self) {
-        self.in_flight = self.in_flight.saturating_sub(1);
+        debug_assert!(self.in_flight > 0, "a completion of more than was posted");
+        self.in_flight -= 1;
     }
 
     /// Returns `true` if it cannot wake a sleeping driver.
@@ -177,6 +193,7 @@ impl RailState {
 
     /// Returns `true` if the driver must poll for operations in flight.
     pub(super) fn is_looked_at(&self) -> bool {
+        // What a dead rail had in flight never completes, and would be polled for without end.
         self.must_be_polled && self.death().is_none() && self.in_flight > 0
     }
 }

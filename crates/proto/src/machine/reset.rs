@@ -21,13 +21,15 @@ impl Machine {
     /// links, so a peer has a budget of resets.
     pub(super) fn reset_because_of(&mut self, key: PeerKey, rail: usize) {
         let (now, budgets) = (self.now, self.tuning.budgets);
+        // Another peer has caused it already, or the rail is dead.
         if !self.ask_reset(rail) {
             return;
         }
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         while peer.resets.front().is_some_and(|at| at.saturating_add(RESETS_WITHIN) <= now) {
             peer.resets.pop_front();
         }
+        // Only resets that a peer has caused: those of others must not end it.
         peer.resets.push_back(now);
         if peer.resets.len() > budgets.resets as usize {
             self.lose_peer(key, budgets.exceeded_resets(), false);
@@ -57,6 +59,7 @@ impl Machine {
             if self.rails[rail].is_resetting() {
                 self.touch_common();
             }
+            // None is due, or it is with the driver.
             let Some(since) = self.rails[rail].reset_asked_at() else { continue };
             let links = self.peers.iter().flat_map(|peer| peer.links.iter());
             // Draining links are excluded: their operations are the reason for the reset.
@@ -64,6 +67,7 @@ impl Machine {
                 .filter(|link| link.rail() == rail && !matches!(link.phase(), Phase::Draining { .. }))
                 .all(|link| link.in_flight() == 0);
             if is_quiet || self.now >= since + self.tuning.drain {
+                // At the end of the time also with operations in flight: they may be why it is asked for.
                 self.rails[rail].begin_reset();
                 self.control.push_back(Control::Reset { rail });
             }
@@ -78,7 +82,7 @@ impl Machine {
         for key in self.peers.keys() {
             let links = self.peer(key).map_or(0, |peer| peer.links.len());
             for index in 0..links {
-                if self.peer(key).is_some_and(|peer| peer.links[index].rail() == rail) {
+                if self.peers[key].links[index].rail() == rail {
                     self.end_link(key, index, error.as_ref());
                     if let Some(error) = &error {
                         let stuck = stuck.remove(&(key, index)).unwrap_or_default();
@@ -95,6 +99,7 @@ impl Machine {
 
     /// Answers `Settle` frames about lost links whose bytes can no longer land.
     pub(super) fn answer_settles(&mut self, key: PeerKey) {
+        // A reset goes through all keys that were ever assigned.
         let Some(peer) = self.peer(key) else { return };
         for (link, counter) in std::mem::take(&mut peer.settles) {
             self.answer_settle(key, link, counter);
@@ -104,27 +109,21 @@ impl Machine {
     /// Answers a `Settle` frame, now or when no more bytes of the link can land.
     pub(super) fn answer_settle(&mut self, key: PeerKey, link: LinkId, counter: CounterId) {
         if self.may_still_land(key, link) {
-            if let Some(peer) = self.peer(key) {
-                peer.settles.push((link, counter));
-            }
-            return;
+            return self.peers[key].settles.push((link, counter));
         }
         if self.is_about_to_close(key, link) {
-            if let Some(peer) = self.peer(key) {
-                peer.settles.push((link, counter));
-            }
+            self.peers[key].settles.push((link, counter));
             return self.settling.push(key);
         }
         // A closed counter has no value: nothing is owed for it.
         let is_open = self.counters.is_of(counter, key);
         // No page comes from a link that was never there. It is not noted as settled, or a peer could
         // fill the memory of this side with ids that it invents.
-        let is_link = self.peers.get(key).is_some_and(|peer| peer.links.position(link).is_some())
-            || self.counters.has_heard_of(link, counter);
+        let links = &self.peers[key].links;
+        let is_link = links.position(link).is_some() || self.counters.has_heard_of(link, counter);
         let pages = if is_open && is_link { self.counters.settle(link, counter).unwrap_or(0) } else { 0 };
         if is_open {
-            let lost = self.peers.get(key).map_or(0, |peer| peer.links.lost());
-            self.counters.permit_add(counter, lost);
+            self.counters.permit_add(counter, links.lost());
         }
         self.send(key, Frame::Settled { link, counter, pages });
     }
@@ -132,10 +131,9 @@ impl Machine {
     /// Returns `true` if the driver has yet to close this side's end of a link. Until then bytes
     /// that the peer sent over it may land.
     fn is_about_to_close(&self, key: PeerKey, id: LinkId) -> bool {
-        let Some(peer) = self.peers.get(key) else { return false };
-        let Some(end) = peer.links.position(id).and_then(|index| peer.links[index].key()) else {
-            return false;
-        };
+        let links = &self.peers[key].links;
+        // The end of a link that was replaced is closed: the new one was opened after that.
+        let Some(end) = links.position(id).and_then(|index| links[index].key()) else { return false };
         self.control.iter().any(|control| matches!(control, Control::CloseLink { link, .. } if *link == end))
     }
 
@@ -150,9 +148,9 @@ impl Machine {
 
     /// Returns `true` if bytes that the peer sent over a lost link may still land, because the
     /// reset of its rail is pending.
-    pub(super) fn may_still_land(&mut self, key: PeerKey, id: LinkId) -> bool {
-        let Some(peer) = self.peer(key) else { return false };
-        let Some((rail, generation)) = peer.links.rail_of(id) else { return false };
+    pub(super) fn may_still_land(&self, key: PeerKey, id: LinkId) -> bool {
+        // A link that is not known ends alone, or never was.
+        let Some((rail, generation)) = self.peers[key].links.rail_of(id) else { return false };
         let rail = &self.rails[rail];
         rail.generation() == generation && rail.is_resetting()
     }

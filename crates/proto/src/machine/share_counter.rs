@@ -1,5 +1,6 @@
 //! Shares counters with peers, and opens those of peers.
 
+use super::publish::take_answered;
 use super::shared_counters::Joining;
 use super::{Event, Machine, OpId, PeerKey};
 use crate::access::Access;
@@ -32,7 +33,7 @@ impl Machine {
 
     /// Handles a peer's request to open a shared counter.
     pub(super) fn on_open_counter(&mut self, key: PeerKey, shared: u64) {
-        let Some(peer) = self.peers.get(key) else { return };
+        let peer = &self.peers[key];
         if peer.is_left {
             return self.refuse_counter(key, shared, "this side closes the connection");
         }
@@ -58,7 +59,7 @@ impl Machine {
     /// Closes the counters of shared ones that a lost peer has. Nobody else does, and their number is
     /// limited.
     pub(super) fn part_from_shared_counters(&mut self, key: PeerKey) {
-        let Some(peer) = self.peers.get(key) else { return };
+        let peer = &self.peers[key];
         for counter in peer.own_counters.clone() {
             if self.shared_counters.part(key, counter) {
                 self.close_counter(counter, self.now);
@@ -94,15 +95,17 @@ impl Machine {
     }
 
     fn answer_counter_opening(&mut self, key: PeerKey, shared: u64, answer: &Result<CounterId, OpenError>) {
-        let Some(asked) = self.peer(key).and_then(|peer| peer.counter_openings.remove(&shared)) else {
-            return;
-        };
-        self.events.extend(asked.into_iter().map(|op| Event::CounterOpened(op, answer.clone())));
+        let openings = &mut self.peers[key].counter_openings;
+        let answered = take_answered(openings, shared, answer.is_ok());
+        if openings.contains_key(&shared) {
+            self.send(key, Frame::OpenCounter { shared });
+        }
+        self.events.extend(answered.into_iter().map(|op| Event::CounterOpened(op, answer.clone())));
     }
 
     /// Answers all requests to open shared counters of a lost peer.
     pub(super) fn lose_counter_openings(&mut self, key: PeerKey, reason: &LostReason) {
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         let asked = std::mem::take(&mut peer.counter_openings);
         let lost = |op| Event::CounterOpened(op, Err(OpenError::PeerLost { reason: reason.clone() }));
         self.events.extend(asked.into_values().flatten().map(lost));

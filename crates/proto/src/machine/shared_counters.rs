@@ -63,19 +63,35 @@ impl SharedCounters {
 
     /// Notes the counter of a peer.
     pub(super) fn join(&mut self, id: u64, peer: PeerKey, counter: CounterId) {
-        if let Some(it) = self.all.get_mut(&id) {
-            it.members.insert(peer, counter);
-            self.members.insert(counter, id);
-        }
+        let it = self.all.get_mut(&id).expect("it was just opened");
+        let before = it.members.insert(peer, counter);
+        assert_eq!(before, None, "{peer:?} has two counters of {id}");
+        self.members.insert(counter, id);
     }
 
     /// Removes the counter of a lost peer. Returns `false` if it is of no shared counter.
     pub(super) fn part(&mut self, peer: PeerKey, counter: CounterId) -> bool {
+        // A counter that the peer alone raises belongs to its user, who closes it.
         let Some(id) = self.members.remove(&counter) else { return false };
-        if let Some(it) = self.all.get_mut(&id) {
-            it.members.remove(&peer);
-        }
+        let it = self.all.get_mut(&id).expect("a shared counter ends with its members");
+        it.members.remove(&peer);
         true
+    }
+
+    /// Iterates over the counters of all peers: shared counters, peers and counters.
+    pub(super) fn iter_members(&self) -> impl Iterator<Item = (u64, PeerKey, CounterId)> {
+        let members = |(id, it): (&u64, &SharedCounter)| {
+            let id = *id;
+            it.members.iter().map(move |(peer, counter)| (id, *peer, *counter)).collect::<Vec<_>>()
+        };
+        self.all.iter().flat_map(members)
+    }
+
+    /// Checks that each counter of a peer names its shared counter.
+    pub(super) fn check(&self) {
+        let of_all: BTreeMap<CounterId, u64> = self.iter_members().map(|(id, _, it)| (it, id)).collect();
+        let named: BTreeMap<CounterId, u64> = self.members.iter().map(|(it, id)| (*it, *id)).collect();
+        assert_eq!(of_all, named, "shared counters: the members");
     }
 
     /// Removes a shared counter. Returns the counters of its peers.

@@ -106,8 +106,9 @@ impl Machine {
         now: u64,
     ) -> TransferStats {
         let ShortRequest { index, immediate, began_at, .. } = *performed;
-        let Some(peer) = self.peers.get_mut(new.peer) else { return TransferStats::default() };
+        let peer = &mut self.peers[new.peer];
         let link = &mut peer.links[index];
+        // As if it had been posted, so that the link is known to move.
         link.took_one(began_at);
         link.completed(true, now);
         peer.transfers.performed(index, new.own.len, immediate);
@@ -116,6 +117,7 @@ impl Machine {
         let share = &mut stats.links[index];
         (share.link, share.operations, share.bytes) = (peer.links[index].id().0, 1, new.own.len);
         share.immediates = u64::from(immediate.is_some());
+        // The bytes are in the memory of the peer when the rail returns.
         stats.delivered = new.own.len;
         stats.end(now);
         stats

@@ -413,6 +413,20 @@ fn a_grant_that_is_with_its_user_again_keeps_no_connection_open() {
     assert_eq!(machine.census().grants, 0);
 }
 
+/// The reset ends the link again, and would wait for what is in flight.
+#[test]
+fn no_pages_are_posted_to_a_link_that_gets_ready_before_the_reset_of_its_rail() {
+    let (mut machine, end, link) = answered();
+    machine.handle_connected(end, Ok(()));
+    machine.ask_reset(0);
+    machine.handle_frame(PEER, Frame::LinkReady { link, mark: 9, needs_names: false, binds_keys: false }, 0);
+    machine.handle_frame(PEER, Frame::Grant(hostile::grant(7)), 0);
+    hostile::submit_page(&mut machine, OpId(1), 7, 0);
+    machine.begin_round(4);
+    assert!(machine.poll_post().is_none());
+    machine.check();
+}
+
 #[test]
 fn a_rail_is_reset_once_however_long_it_takes() {
     let mut machine = ready();

@@ -70,6 +70,16 @@ impl Timers {
         is_due
     }
 
+    /// Returns `true` if a peer is due at this time.
+    pub(super) fn has(&self, key: PeerKey, due_at: u64) -> bool {
+        self.peers.contains(&(due_at, key))
+    }
+
+    /// Returns `true` if a run for resets and revocations is scheduled.
+    pub(super) fn is_common_scheduled(&self) -> bool {
+        self.common != NEVER
+    }
+
     /// Removes a peer that is gone.
     pub(super) fn remove(&mut self, key: PeerKey, due_at: u64) {
         self.peers.remove(&(due_at, key));

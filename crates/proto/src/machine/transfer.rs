@@ -93,9 +93,10 @@ impl Machine {
             self.report(Event::Transfer(op, end));
             return None;
         }
-        let peer = self.peers.get_mut(key)?;
+        // What `may_transfer` has just found.
+        let peer = &mut self.peers[key];
         let regions = new.regions.as_slice();
-        let scope = peer.granted.get(regions.first()?.grant)?.scope();
+        let scope = peer.granted.get(regions[0].grant).expect("its grants are there").scope();
         regions.iter().for_each(|range| peer.granted.begin_use(range.grant));
         let rails = peer.links.iter().map(|link| Arc::clone(self.rails[link.rail()].name()));
         let (priority, deadline) = (new.priority, new.deadline);
@@ -138,18 +139,19 @@ impl Machine {
     }
 
     /// Aborts a transfer. It is answered when none of its operations is in flight.
-    pub fn abort(&mut self, key: PeerKey, id: TransferId, fault: &TransferFault, now: u64) {
+    pub(super) fn abort(&mut self, key: PeerKey, id: TransferId, fault: &TransferFault, now: u64) {
         self.now = now;
-        let Some(peer) = self.peer(key) else { return };
-        let Some(frames) = peer.transfers.abort(id, fault.clone()) else { return };
+        // Its user may abort it in the moment in which it ends, or its peer is forgotten.
+        let frames = self.peer(key).and_then(|peer| peer.transfers.abort(id, fault.clone()));
+        let Some(frames) = frames else { return };
         self.send_all(key, frames);
         self.collect_finished(key);
     }
 
     /// Aborts the transfer of this request.
     pub fn abort_op(&mut self, key: PeerKey, op: OpId, fault: &TransferFault, now: u64) {
-        let Some(peer) = self.peer(key) else { return };
-        if let Some(id) = peer.transfers.find(op) {
+        // As for `abort`: it may have ended.
+        if let Some(id) = self.peer(key).and_then(|peer| peer.transfers.find(op)) {
             self.abort(key, id, fault, now);
         }
     }
@@ -164,10 +166,9 @@ impl Machine {
 
     /// Lets a peer post pages of all priorities that it has, also of parked transfers.
     pub(super) fn wake_pages(&mut self, key: PeerKey) {
-        if let Some(peer) = self.peers.get_mut(key) {
-            peer.transfers.resume();
-            self.turns.wake(key, |priority| peer.transfers.may_post(priority));
-        }
+        let peer = &mut self.peers[key];
+        peer.transfers.resume();
+        self.turns.wake(key, |priority| peer.transfers.may_post(priority));
     }
 
     /// Chooses the next work request with pages, from the peers in turn.
@@ -186,9 +187,8 @@ impl Machine {
 
     fn choose_page_of(&mut self, key: PeerKey, priority: Priority) -> Result<ChosenPage, Unchosen> {
         let now = self.now;
-        let Some(peer) = self.peers.get_mut(key) else {
-            return Err(Unchosen::Nothing);
-        };
+        let peer = &mut self.peers[key];
+        debug_assert!(!peer.is_lost(), "a lost peer has left the round");
         if !self.in_flight.has_room() {
             return Err(Unchosen::Full);
         }
@@ -232,30 +232,29 @@ impl Machine {
             }
         };
         let it = InFlight::new(key, index, Requested::Pages(posted));
-        let slot = self.in_flight.put(it).ok_or(Unchosen::Full)?;
+        let slot = self.in_flight.put(it);
         Ok(ChosenPage { slot, rail, remote })
     }
 
     /// Builds the work request.
     #[inline]
-    pub(super) fn post_of_pages(&self, chosen: ChosenPage) -> Option<Post<'_>> {
+    pub(super) fn post_of_pages(&self, chosen: ChosenPage) -> Post<'_> {
         let ChosenPage { slot, rail, remote } = chosen;
-        let Some(InFlight { what: Requested::Pages(posted), .. }) = self.in_flight.get(slot) else {
-            return None;
+        let InFlight { what: Requested::Pages(posted), .. } = self.in_flight.get(slot) else {
+            unreachable!("pages were chosen");
         };
         let operation = posted.operation();
         let request = remote.request(operation);
         let content = Content::Pages { op: remote.op, extents: &operation.pieces, request };
-        Some(Post { rail, link: remote.link, slot, content })
+        Post { rail, link: remote.link, slot, content }
     }
 
     /// Handles pages that no card accepted.
     pub(super) fn page_refused(&mut self, key: PeerKey, posted: Posted, reason: Refusal) {
         let (now, index, id) = (self.now, posted.link(), posted.transfer());
-        if let Some(peer) = self.peer(key) {
-            peer.transfers.refused(posted);
-        }
+        self.peers[key].transfers.refused(posted);
         match reason {
+            // It is tried again in its turn.
             Refusal::Full => {}
             Refusal::LinkDown(error) => self.fail_link(key, index, &error),
             Refusal::Never(error) => self.abort(key, id, &TransferFault::Rail(Box::new(error)), now),
@@ -266,7 +265,7 @@ impl Machine {
     /// Handles pages that were not moved, although their link goes on.
     pub(super) fn page_failed(&mut self, key: PeerKey, posted: Posted, error: RequestError) {
         let (now, index, id) = (self.now, posted.link(), posted.transfer());
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         let region = posted.operation().region as usize;
         let range = peer.transfers.get_mut(id).and_then(|it| it.regions().as_slice().get(region).copied());
         // No immediate has counted them, as if no card had accepted them.
@@ -281,7 +280,7 @@ impl Machine {
     /// Notes that a link cannot use the key of a grant, and aborts the transfers that need it.
     pub(super) fn refuse_key(&mut self, key: PeerKey, index: usize, grant: u64, error: &RequestError) {
         let (now, until) = (self.now, self.now.saturating_add(self.tuning.cool_down));
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         let link = peer.links[index].id();
         peer.granted.refuse_key(grant, KeyRefusal { index, link, until, error: Box::new(error.clone()) });
         for user in peer.transfers.using(grant) {
@@ -292,7 +291,8 @@ impl Machine {
     /// Handles a completion of pages. Pages of a failed operation are kept until their link is
     /// lost, and then go to another one.
     pub(super) fn page_done(&mut self, key: PeerKey, posted: Posted, is_ok: bool) {
-        let Some(peer) = self.peers.get_mut(key) else { return };
+        let peer = &mut self.peers[key];
+        // Its outbox is dropped when everything is back, so nothing of it is accounted.
         if peer.is_lost() {
             return;
         }
@@ -318,7 +318,8 @@ impl Machine {
     pub(super) fn collect_finished(&mut self, key: PeerKey) {
         let now = self.now;
         loop {
-            let Some(peer) = self.peers.get_mut(key) else { return };
+            let peer = &mut self.peers[key];
+            // No more have finished.
             let Some((mut transfer, is_whole, frame)) = peer.transfers.take_finished() else { return };
             transfer.number_shares(peer.links.iter().map(|link| link.id().0));
             if let Some(at) = transfer.deadline() {
@@ -388,13 +389,16 @@ fn remote_of(peer: &mut Peer, posted: &Posted, has_names: bool) -> Result<Remote
             Some(peer.counters.immediate_on(state.id(), immediate, has_names).ok_or(gone)?.to_bits())
         }
     };
-    let transfer = peer.transfers.get_mut(posted.transfer()).ok_or(gone)?;
-    let range = transfer.regions().as_slice().get(posted.operation().region as usize).ok_or(gone)?;
-    let granted = peer.granted.get(range.grant).ok_or(gone)?;
+    let transfer = peer.transfers.get_mut(posted.transfer()).expect("the outbox has the same transfers");
+    // A plan and its regions are made together, and `submit` has counted a use of each grant.
+    let range = transfer.regions().as_slice()[posted.operation().region as usize];
+    let granted = peer.granted.get(range.grant).expect("a grant stays as long as it is used");
     let missing = if state.binds_keys() { Unreached::NotYet } else { gone };
     let (address, key) = granted.key_over(index, state).ok_or(missing)?;
-    let start = address.checked_add(range.base).ok_or(gone)?;
-    let (link, op, direction) = (state.key().ok_or(gone)?, transfer.op(), transfer.direction());
+    // The end of the key was checked when the peer has announced it, and the range lies within the grant.
+    let start = address.checked_add(range.base).expect("a range that begins beyond the last address");
+    let link = state.key().expect("a link that is ready has its end");
+    let (op, direction) = (transfer.op(), transfer.direction());
     transfer.add_to_share(posted);
     Ok(RemotePages { link, op, direction, start, key, immediate })
 }

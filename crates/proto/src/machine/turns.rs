@@ -95,12 +95,14 @@ impl Turns {
 
     /// Visits all peers with messages or atomics in the next round.
     pub(super) fn ask_all_senders(&mut self) {
+        // Each is visited once in a round, or one without room would be asked without end.
         self.senders_left = self.senders.len();
     }
 
     /// Returns `true` if no peer has anything to post that a transfer of this priority must wait for.
     #[inline]
     pub(super) fn are_over(&self, priority: Priority) -> bool {
+        // What goes after it may wait: it is posted before them in any case.
         let before = &self.pages[..=priority as usize];
         self.senders.is_empty() && before.iter().all(|pages| pages.peers.current().is_none())
     }
@@ -117,9 +119,9 @@ impl Turns {
     }
 
     /// Removes the current peer from the queue: it has nothing more to post now. Returns its key.
-    pub(super) fn end_sender(&mut self) -> Option<PeerKey> {
+    pub(super) fn end_sender(&mut self) -> PeerKey {
         self.senders_left = self.senders_left.saturating_sub(1);
-        self.senders.pop_front()
+        self.senders.pop_front().expect("the sender whose turn ends is the first one")
     }
 
     /// Adds a peer with messages or atomics, for the next round.
@@ -130,6 +132,7 @@ impl Turns {
     /// Adds a peer with messages or atomics at the front, for this round.
     pub(super) fn add_first_sender(&mut self, key: PeerKey) {
         self.senders.push_front(key);
+        // Its user waits for it now, and the round may be over.
         self.senders_left += 1;
     }
 
@@ -153,6 +156,16 @@ impl Turns {
         }
     }
 
+    /// Returns how often a peer is in the queue of those with messages or atomics.
+    pub(super) fn times_queued(&self, key: PeerKey) -> usize {
+        self.senders.iter().filter(|other| **other == key).count()
+    }
+
+    /// Returns `true` if a peer is in the round of those that have pages of this priority.
+    pub(super) fn has_pages(&self, key: PeerKey, priority: Priority) -> bool {
+        self.pages[priority as usize].peers.has(key.0)
+    }
+
     /// Removes a peer for good.
     pub(super) fn remove(&mut self, key: PeerKey) {
         self.pages.iter_mut().for_each(|pages| pages.peers.remove(key.0));
@@ -164,6 +177,7 @@ impl Turns {
         if self.pages_left == 0 {
             return None;
         }
+        // A lower priority that has earned its part goes first, or the higher ones would starve it.
         let is_due = |priority: &Priority| self.pages[*priority as usize].earned >= DUE_BYTES;
         let lower = Priority::ALL.into_iter().skip(1).filter(is_due);
         let (key, priority) = lower
@@ -200,6 +214,7 @@ impl Turns {
     pub(super) fn yield_turn(&mut self) {
         let pages = &mut self.pages[self.current as usize];
         pages.peers.yield_turn();
+        // It stays in the round. Its next completion may come while others post.
         pages.full += 1;
     }
 }
@@ -312,11 +327,11 @@ mod tests {
         turns.add_sender(A);
         assert_eq!(turns.sender(), None, "in the next round");
         turns.ask_all_senders();
-        assert_eq!((turns.sender(), turns.end_sender()), (Some(A), Some(A)));
+        assert_eq!((turns.sender(), turns.end_sender()), (Some(A), A));
         turns.add_sender(A);
         assert_eq!(turns.sender(), None);
         turns.add_first_sender(B);
-        assert_eq!((turns.sender(), turns.end_sender(), turns.sender()), (Some(B), Some(B), None));
+        assert_eq!((turns.sender(), turns.end_sender(), turns.sender()), (Some(B), B, None));
     }
 
     #[test]

@@ -173,6 +173,7 @@ impl Machine {
     /// Returns the next work on links, rails and keys. The work returned before is done.
     #[inline]
     pub fn poll_control(&mut self) -> Option<Control> {
+        // Asked before each post, and almost always empty.
         if self.has_control() { self.next_control() } else { None }
     }
 
@@ -182,7 +183,9 @@ impl Machine {
     }
 
     fn next_control(&mut self) -> Option<Control> {
+        // New ends come last: one may take milliseconds of a library's time.
         let control = self.control.pop_front().or_else(|| self.next_opening().map(Control::OpenLink));
+        // All closes are done, so nothing more of these links lands.
         if control.is_none() && !self.settling.is_empty() {
             self.answer_after_close();
         }
@@ -203,10 +206,10 @@ impl Machine {
         if self.turns.has_senders()
             && let Some(slot) = self.choose_from_senders()
         {
-            return self.post_of_sender(slot);
+            return Some(self.post_of_sender(slot));
         }
         let chosen = self.choose_page()?;
-        self.post_of_pages(chosen)
+        Some(self.post_of_pages(chosen))
     }
 
     /// Handles the result of a post.
@@ -220,10 +223,11 @@ impl Machine {
 
     #[inline]
     fn posted(&mut self, slot: SlotId) {
-        let Some(it) = self.in_flight.get(slot) else { return };
+        let it = self.in_flight.get(slot);
         let (key, index) = (it.peer, it.link());
         match &it.what {
             Requested::Pages(posted) => {
+                // A peer pays for what a card has taken, and not for what it has refused.
                 let bytes = posted.operation().bytes;
                 self.turns.spend(bytes);
             }
@@ -232,31 +236,33 @@ impl Machine {
                 self.atomic_posted(key, grant, slot);
             }
             Requested::Message(_) => self.message_posted(key),
-            Requested::Answered => {}
+            Requested::Answered => unreachable!("{slot:?} is answered, and was not posted"),
         }
         self.link_took_one(key, index);
     }
 
     #[cold]
     fn refused(&mut self, slot: SlotId, reason: Refusal) {
-        let Some(it) = self.in_flight.take(slot) else { return };
+        // No card has it, so it completes never: the slot is free.
+        let it = self.in_flight.take(slot).expect("what is refused was about to be posted");
         let (peer, link) = (it.peer, it.link());
         self.note_refusal(peer, link);
         match it.what {
             Requested::Pages(posted) => self.page_refused(peer, posted, reason),
             Requested::Message(sequence) => self.message_refused(peer, link, sequence, reason),
             Requested::Atomic(new, _) => self.atomic_refused(new, link, reason),
-            Requested::Answered => {}
+            Requested::Answered => unreachable!("{slot:?} is answered, and was not posted"),
         }
     }
 
     /// Has a request that its link has refused tried again soon.
     fn note_refusal(&mut self, key: PeerKey, index: usize) {
         let now = self.now;
-        let Some(peer) = self.peer(key) else { return };
+        let peer = &mut self.peers[key];
         let link = &mut peer.links[index];
         link.has_refused(now);
         let rail = link.rail();
+        // A link that accepts nothing hangs, which its timer finds.
         self.touch(key);
         if self.rails[rail].must_be_polled() {
             self.looking.refused(now);
@@ -273,12 +279,13 @@ impl Machine {
         outcome: Result<(), RequestError>,
     ) {
         let now = self.now;
+        // The entries of a dead rail were removed when it died, and its operations may still come back.
+        let Some(it) = self.in_flight.take(slot) else { return };
         // Counted even if its link was closed: the rail had the operation.
         self.rails[rail].completed();
-        // The entries of a dead rail were removed when it died.
-        let Some(it) = self.in_flight.take(slot) else { return };
         let (key, index) = (it.peer, it.link());
-        let Some(peer) = self.peers.get_mut(key) else { return };
+        let peer = &mut self.peers[key];
+        debug_assert_eq!(peer.links[index].rail(), rail, "{slot:?} completes over a rail that never had it");
         let is_ok = outcome.is_ok();
         let is_ordered = self.rails[rail].properties().limits.is_ordered;
         // Requests after it may have counted its pages.
@@ -301,6 +308,7 @@ impl Machine {
             Requested::Pages(posted) => self.page_done(key, posted, is_ok),
             Requested::Message(sequence) => self.message_done(key, index, sequence, is_ok),
             Requested::Atomic(new, _) => self.atomic_done(new, slot, value.filter(|_| is_ok)),
+            // The loss of its peer has answered it. Its buffers were waited for.
             Requested::Answered => {}
         }
     }
@@ -317,7 +325,7 @@ impl Machine {
                 self.message_done(key, index, sequence, false);
             }
             Requested::Atomic(new, _) => self.atomic_failed(new, index, slot, error),
-            Requested::Answered => {}
+            Requested::Answered => unreachable!("{slot:?} is answered, and its peer is well"),
         }
     }
 
@@ -325,16 +333,18 @@ impl Machine {
     #[inline]
     fn link_took_one(&mut self, key: PeerKey, index: usize) {
         let (now, stall) = (self.now, self.tuning.stall);
-        let Some(peer) = self.peers.get_mut(key) else { return };
+        let peer = &mut self.peers[key];
         let link = &mut peer.links[index];
         link.took_one(now);
         let number = link.rail();
         let rail = &mut self.rails[number];
         rail.took_one();
+        // The peer must be told again soon to poll for it. Otherwise only a hanging link needs the timer.
         let wait = if rail.must_be_polled() { INTERVAL } else { stall };
         self.timers.schedule(key, &mut peer.due_at, now.saturating_add(wait));
         if rail.must_be_polled() {
             self.looking.posted(now);
+            // One frame serves many posts.
             if Looking::is_to_be_told(peer.told_to_look_at, now) {
                 self.tell_to_look(key, number);
             }
@@ -350,6 +360,7 @@ impl Machine {
     /// Notes that something arrived over a rail.
     pub fn handle_moved(&mut self, rail: usize) {
         if self.rails[rail].must_be_polled() {
+            // More may follow, and nothing announces it.
             self.looking.expect(self.now);
         }
     }
@@ -357,6 +368,7 @@ impl Machine {
     /// Tells the peer to poll, because an operation is in flight or has no room on a rail that cannot
     /// wake it.
     pub(super) fn tell_to_look(&mut self, key: PeerKey, rail: usize) {
+        // What arrives there wakes the peer.
         if !self.rails[rail].must_be_polled() {
             return;
         }

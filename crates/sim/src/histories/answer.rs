@@ -20,6 +20,7 @@ impl World {
     /// As [`observe`](Self::observe), without posting first.
     pub(super) fn see(&mut self, host: usize) {
         self.flush(host);
+        self.hosts[host].machine().check();
         for place in 0..self.hosts[host].peers.len() {
             let (connection, end) = self.hosts[host].peers[place];
             self.see_loss(connection, end);
@@ -34,6 +35,7 @@ impl World {
         self.collect_grants(host);
         self.collect_published(host);
         self.collect_shared(host);
+        self.collect_flushes(host);
         for count in 0..self.counts.len() {
             if self.counts[count].host == host && !self.counts[count].is_closed {
                 self.look_at_count(count);

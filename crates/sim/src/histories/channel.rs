@@ -2,11 +2,11 @@
 
 use farreach_proto::lost::LostReason;
 use farreach_proto::machine::Output;
-use farreach_proto::wire::Frame;
+use farreach_proto::wire::{Decoder, Frame, encode};
 
 use super::party::{Connection, End, Packet};
 use super::publications::name_of;
-use super::world::{What, World, tell};
+use super::world::{What, World, broken, tell};
 
 impl World {
     /// Connects one host to another.
@@ -90,6 +90,10 @@ impl World {
             Some(Packet::Frame(Frame::Open { publication })) => Some(publication),
             _ => None,
         };
+        if matches!(packet, Some(Packet::Closed | Packet::Frame(Frame::Goodbye))) {
+            // As an engine does: on its way, the packet may have overtaken pages.
+            self.hosts[host].catch_up(now);
+        }
         let machine = self.hosts[host].machine();
         match packet {
             Some(Packet::Frame(frame)) => machine.handle_frame(key, frame, now),
@@ -111,6 +115,7 @@ impl World {
         while let Some(output) = self.hosts[host].machine().poll_output() {
             match output {
                 Output::Frame(key, frame) => {
+                    self.count(frame.kind().name(), 1);
                     let (connection, end) = self.hosts[host].peers[key.0 as usize];
                     if self.connections[connection].ends[end].is_open {
                         match self.is_liar(host) {
@@ -135,6 +140,20 @@ impl World {
         }
     }
 
+    /// Returns a frame as the other side decodes it.
+    fn coded(&mut self, frame: Frame) -> Frame {
+        self.frame_bytes.clear();
+        if let Err(error) = encode(&frame, &mut self.frame_bytes) {
+            broken!(self, "{frame:?} cannot be sent: {error}");
+        }
+        let mut decoder = Decoder::new();
+        decoder.feed(&self.frame_bytes);
+        match decoder.next() {
+            Ok(Some(decoded)) if decoded == frame && decoder.is_empty() => decoded,
+            other => broken!(self, "{frame:?} was decoded as {other:?}"),
+        }
+    }
+
     pub(super) fn put(&mut self, connection: usize, end: usize, packet: Packet) {
         let delay = self.control_delay();
         let is_own = !self.connections[connection].is_honest;
@@ -142,6 +161,10 @@ impl World {
         if let (Packet::Frame(frame), Some(liar), false) = (&packet, &mut self.liar, is_lie) {
             liar.hear(frame, is_own);
         }
+        let packet = match packet {
+            Packet::Frame(frame) => Packet::Frame(self.coded(frame)),
+            Packet::Closed => Packet::Closed,
+        };
         self.log(|| format!("to connection {connection} end {end}: {packet:?}"));
         let there = &mut self.connections[connection].ends[end];
         there.inbox_until = there.inbox_until.max(self.now + delay);

@@ -9,6 +9,7 @@ use super::party::{Connection, End};
 use super::thing::{Change, Count, Grant, Hold, Transfer};
 use super::world::{World, broken, tell};
 use crate::SimCard;
+use crate::answers::Awaited;
 
 impl World {
     /// Ends all faults. Users only wait from now on.
@@ -137,6 +138,14 @@ impl World {
         }
         if let Some(connection) = self.unopened().or(self.unopened_counter()) {
             return Some(format!("a request to open over connection {connection} is not answered"));
+        }
+        // Before the first link is made, messages wait for it.
+        let is_possible = |connection: &usize| {
+            let Connection { is_honest, ends } = &self.connections[*connection];
+            *is_honest && self.can_reach(ends[0].host, ends[1].host)
+        };
+        if let Some(connection) = self.unflushed().find(is_possible) {
+            return Some(format!("connection {connection} is not flushed"));
         }
         // An end that does not know of a connection yet could not close it.
         let is_coming = |end: &End| end.peer.is_none() && end.killed_at.is_none();
@@ -324,12 +333,8 @@ impl World {
                 self.close_count(count);
             }
         }
-        for connection in 0..self.connections.len() {
-            for end in 0..2 {
-                if self.connections[connection].ends[end].is_usable() {
-                    self.leave(connection, end);
-                }
-            }
+        for host in 0..self.hosts.len() {
+            self.leave_all(host);
         }
         for host in 0..self.hosts.len() {
             if self.hosts[host].is_alive() {
@@ -342,6 +347,25 @@ impl World {
             let what = self.left_behind().unwrap_or_default();
             broken!(self, "everybody has left, and {what}");
         }
+    }
+
+    /// Closes all peers of a host, together or one after the other.
+    fn leave_all(&mut self, host: usize) {
+        let is_usable =
+            |(connection, end): &(usize, usize)| self.connections[*connection].ends[*end].is_usable();
+        let usable: Vec<_> = self.hosts[host].peers.iter().copied().filter(is_usable).collect();
+        if !self.hosts[host].is_alive() || self.chance.once_in(2) {
+            return usable.into_iter().for_each(|(connection, end)| self.leave(connection, end));
+        }
+        for (connection, end) in usable {
+            self.connections[connection].ends[end].has_left = true;
+            self.part_from_published(connection, end);
+        }
+        tell!(self, "leave all: host", host);
+        let (now, (op, answer)) = (self.now, self.hosts[host].answers.expect(Awaited::Closed));
+        self.closings.push((host, answer));
+        self.hosts[host].machine().confirm_all();
+        self.hosts[host].machine().leave_all(op, now);
     }
 
     /// Checks that memory holds what was last written to it.
@@ -360,6 +384,10 @@ impl World {
 
     /// Returns something that an engine keeps although its user has nothing any more.
     fn left_behind(&mut self) -> Option<String> {
+        self.closings.retain(|(_, answer)| answer.take().is_none());
+        if let Some((host, _)) = self.closings.iter().find(|(host, _)| !self.is_liar(*host)) {
+            return Some(format!("host {host} is not told that all its peers are gone"));
+        }
         for host in (0..self.hosts.len()).filter(|host| !self.is_liar(*host)).collect::<Vec<_>>() {
             let is_stuck = |grant: &Grant| {
                 grant.host == host && !matches!(grant.hold, Hold::Over) && self.is_beyond_proof(grant)

@@ -147,6 +147,7 @@ impl World {
         }
         self.kill_published(host);
         self.kill_shared(host);
+        self.kill_flushes(host);
         self.counts.iter_mut().filter(|count| count.host == host).for_each(|count| count.is_closed = true);
         let life = self.hosts[host].life;
         let disturbed_until = self.hosts[host].disturbed_until;

@@ -10,12 +10,13 @@
 
 use farreach_memory::{Lent, Memory, Shared};
 use farreach_proto::counter::{CounterId, LinkId};
-use farreach_proto::wire::{BoundKey, Frame, GrantOffer, Hello, LinkOffer};
+use farreach_proto::wire::fields::{Field, Kind};
+use farreach_proto::wire::{BoundKey, Frame, GrantOffer};
 use farreach_rail::{LinkKey, Scope};
 
 use super::chance::Chance;
 use super::party::Packet;
-use super::scenario::{FRAME_KINDS, Lying};
+use super::scenario::Lying;
 use super::world::{What, World, tell};
 
 /// The number of values of each sort that it remembers.
@@ -24,9 +25,8 @@ const REMEMBERED: usize = 24;
 /// The number of frames of one kind in a flood: more than any budget of a lying history.
 const FLOOD: u64 = 100;
 
-/// The kinds of frames that do not end the connection.
-const NOT_FATAL: [usize; 24] =
-    [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 21, 22, 23, 25, 26, 27];
+/// Frames that end the connection, unless this side has asked for them.
+const ENDING: [Kind; 4] = [Kind::Hello, Kind::Refused, Kind::Goodbye, Kind::Pong];
 
 /// The bytes of the memory that it posts from.
 pub(super) const FORGED_LEN: usize = 256;
@@ -64,76 +64,36 @@ pub(super) struct Heard {
     frames: Vec<Frame>,
 }
 
-/// Returns the number of a frame's kind.
-fn kind_of(frame: &Frame) -> usize {
-    match frame {
-        Frame::Hello(_) => 0,
-        Frame::Link(_) => 1,
-        Frame::LinkReady { .. } => 2,
-        Frame::LinkLost { .. } => 3,
-        Frame::Grant(_) => 4,
-        Frame::Revoke { .. } => 5,
-        Frame::Revoked { .. } => 6,
-        Frame::Settle { .. } => 7,
-        Frame::Settled { .. } => 8,
-        Frame::Counter { .. } => 9,
-        Frame::CounterClosed { .. } => 10,
-        Frame::Add { .. } => 11,
-        Frame::Abort { .. } => 12,
-        Frame::Message { .. } => 13,
-        Frame::Taken { .. } => 14,
-        Frame::Held { .. } => 15,
-        Frame::Ping { .. } => 16,
-        Frame::Look => 17,
-        Frame::Keys { .. } => 18,
-        Frame::Refused { .. } => 19,
-        Frame::Pong { .. } => 20,
-        Frame::Open { .. } => 21,
-        Frame::Opened { .. } => 22,
-        Frame::NotOpened { .. } => 23,
-        Frame::Goodbye => 24,
-        Frame::OpenCounter { .. } => 25,
-        Frame::CounterOpened { .. } => 26,
-        Frame::CounterNotOpened { .. } => 27,
-        _ => unreachable!("a new frame has a kind of its own, and the liar invents it"),
-    }
-}
-
 impl Heard {
     fn hear(&mut self, chance: &mut Chance, frame: &Frame) {
-        let mut counter = |counter: CounterId| keep(&mut self.counters, chance, counter);
-        match frame {
-            Frame::Counter { counter: id, names } => {
-                names.iter().for_each(|(_, name)| counter(*name));
-                counter(*id);
+        // The length of what a key of the frame leads to, if it says so before.
+        let mut len = 64;
+        frame.clone().fields(&mut |field| match field {
+            Field::Link(link) => keep(&mut self.links, chance, *link),
+            Field::Counter(counter) => keep(&mut self.counters, chance, *counter),
+            Field::Grant(grant) => keep(&mut self.grants, chance, *grant),
+            Field::Token(token) => keep(&mut self.tokens, chance, *token),
+            Field::Mark(mark) => keep(&mut self.marks, chance, *mark),
+            Field::Number(number) => len = *number,
+            Field::Scope(scope) => self.scope = Some(*scope),
+            Field::Address(address) => keep(&mut self.addresses, chance, address.clone()),
+            Field::Keys(keys) => {
+                keys.iter().flatten().for_each(|key| keep(&mut self.keys, chance, (key.0, key.1, len)));
             }
-            Frame::CounterClosed { counter: id } | Frame::Add { counter: id, .. } => counter(*id),
-            Frame::Settle { link, counter: id } => {
-                counter(*id);
-                keep(&mut self.links, chance, *link);
+            Field::BoundKeys(keys) => {
+                keys.iter().for_each(|it| keep(&mut self.keys, chance, (it.address, it.key, len)));
             }
-            Frame::Link(LinkOffer { link, address, .. }) => {
-                keep(&mut self.links, chance, *link);
-                keep(&mut self.addresses, chance, address.clone());
+            Field::Names(names) => {
+                names.iter().for_each(|(_, name)| keep(&mut self.counters, chance, *name));
             }
-            Frame::LinkReady { mark, .. } => keep(&mut self.marks, chance, *mark),
-            Frame::Open { publication: token } | Frame::OpenCounter { shared: token } => {
-                keep(&mut self.tokens, chance, *token);
-            }
-            Frame::Grant(GrantOffer { grant, keys, len, scope, .. }) => {
-                self.scope = Some(*scope);
-                keep(&mut self.grants, chance, *grant);
-                for (address, key) in keys.iter().flatten() {
-                    keep(&mut self.keys, chance, (*address, *key, *len));
-                }
-            }
-            Frame::Keys { keys, .. } => {
-                for BoundKey { address, key, .. } in keys {
-                    keep(&mut self.keys, chance, (*address, *key, 64));
-                }
-            }
-            _ => {}
-        }
+            Field::Flag(_)
+            | Field::Short(_)
+            | Field::Rail(_)
+            | Field::Rights(_)
+            | Field::Bytes(_)
+            | Field::Text(_)
+            | Field::Rails(_) => {}
+        });
         if !matches!(frame, Frame::Ping { .. } | Frame::Pong { .. }) {
             keep(&mut self.frames, chance, frame.clone());
         }
@@ -149,10 +109,10 @@ fn keep<T>(values: &mut Vec<T>, chance: &mut Chance, value: T) {
 }
 
 impl Liar {
-    pub(super) fn new(lying: Lying, seed: u64) -> Self {
+    pub(super) fn new(lying: Lying, chance: Chance) -> Self {
         Self {
             lying,
-            chance: Chance::new(seed.rotate_left(7)),
+            chance,
             own: Heard::default(),
             others: Heard::default(),
             delayed: Vec::new(),
@@ -281,128 +241,63 @@ impl Liar {
         }
     }
 
-    /// Alters a frame, in one place.
-    fn alter(&mut self, frame: Frame) -> Frame {
-        let coin = self.chance.once_in(2);
-        match frame {
-            Frame::Hello(hello) => self.alter_hello(hello),
-            Frame::Link(offer) => self.alter_offer(offer),
-            Frame::LinkReady { mut link, mut mark, mut needs_names, mut binds_keys } => {
-                match self.chance.below(4) {
-                    0 => link = self.link(link),
-                    1 => mark = self.mark(mark),
-                    2 => needs_names = !needs_names,
-                    _ => binds_keys = !binds_keys,
-                }
-                Frame::LinkReady { link, mark, needs_names, binds_keys }
+    /// Alters a frame, in one field.
+    fn alter(&mut self, mut frame: Frame) -> Frame {
+        let (mut fields, mut place) = (0, 0);
+        frame.fields(&mut |_| fields += 1);
+        let altered = self.chance.index(fields);
+        frame.fields(&mut |field| {
+            if place == altered {
+                self.change(field);
             }
-            Frame::Keys { link, keys } if coin => Frame::Keys { link: self.link(link), keys },
-            Frame::Keys { link, mut keys } => {
-                if let Some(first) = keys.first_mut() {
-                    match self.chance.below(3) {
-                        0 => first.grant = self.grant(first.grant),
-                        1 => first.address = self.count(first.address),
-                        _ => (first.address, first.key, _) = self.key(true),
-                    }
-                }
-                Frame::Keys { link, keys }
+            place += 1;
+        });
+        frame
+    }
+
+    fn change(&mut self, field: Field<'_>) {
+        match field {
+            Field::Flag(flag) => *flag = !*flag,
+            Field::Link(link) => *link = self.link(*link),
+            Field::Counter(counter) => *counter = self.counter(*counter),
+            Field::Grant(grant) => *grant = self.grant(*grant),
+            Field::Token(token) => *token = self.token(*token),
+            Field::Mark(mark) => *mark = self.mark(*mark),
+            Field::Number(number) => *number = self.count(*number),
+            Field::Short(number) => *number = self.count(u64::from(*number)) as u32,
+            Field::Rail(rail) => *rail = self.count(u64::from(*rail)) as u16,
+            Field::Rights(rights) => *rights = self.chance.below(256) as u8,
+            Field::Scope(scope) => *scope = self.scope(),
+            Field::Address(address) => *address = self.address(std::mem::take(address)),
+            Field::Bytes(bytes) => bytes.resize([0, 8, 48, 49, 5000][self.chance.index(5)], 0xF0),
+            Field::Text(text) => *text = "r".repeat(self.chance.index(1000)),
+            Field::Rails(rails) if self.chance.once_in(2) => rails.reverse(),
+            Field::Rails(rails) => {
+                *rails = rails.iter().cycle().take(self.chance.index(24)).cloned().collect();
             }
-            Frame::LinkLost { link, is_quiet, reason } if coin => {
-                Frame::LinkLost { link, is_quiet: !is_quiet, reason }
-            }
-            Frame::LinkLost { link, is_quiet, reason } => {
-                Frame::LinkLost { link: self.link(link), is_quiet, reason }
-            }
-            Frame::Grant(offer) => self.alter_grant(offer),
-            Frame::Revoke { grant } => Frame::Revoke { grant: self.grant(grant) },
-            Frame::Revoked { grant } => Frame::Revoked { grant: self.grant(grant) },
-            Frame::Settle { link, counter } if coin => Frame::Settle { link: self.link(link), counter },
-            Frame::Settle { link, counter } => Frame::Settle { link, counter: self.counter(counter) },
-            Frame::Settled { link, counter, pages } => match self.chance.below(3) {
-                0 => Frame::Settled { link: self.link(link), counter, pages },
-                1 => Frame::Settled { link, counter: self.counter(counter), pages },
-                _ => Frame::Settled { link, counter, pages: self.count(pages) },
+            Field::Keys(keys) => match (self.chance.once_in(2), keys.first_mut()) {
+                (true, Some(first)) => *first = Some(self.address_and_key()),
+                _ => keys.push(None),
             },
-            Frame::Counter { counter, names } if coin => {
-                Frame::Counter { counter: self.counter(counter), names }
-            }
-            Frame::Counter { counter, mut names } => {
-                if let Some((link, name)) = names.first().copied() {
-                    names.push((self.link(link), self.counter(name)));
-                    names[0].1 = self.counter(name);
-                }
-                Frame::Counter { counter, names }
-            }
-            Frame::CounterClosed { counter } => Frame::CounterClosed { counter: self.counter(counter) },
-            Frame::Add { counter, pages } if coin => Frame::Add { counter: self.counter(counter), pages },
-            Frame::Add { counter, pages } => Frame::Add { counter, pages: self.count(pages) },
-            Frame::Abort { counter, reason } => Frame::Abort { counter: self.counter(counter), reason },
-            Frame::Message { sequence, bytes } => Frame::Message { sequence: self.count(sequence), bytes },
-            Frame::Taken { count } => Frame::Taken { count: self.count(count.into()) as u32 },
-            Frame::Held { next } => Frame::Held { next: self.count(next) },
-            Frame::Ping { nonce } => Frame::Ping { nonce: self.count(nonce) },
-            Frame::Pong { nonce } => Frame::Pong { nonce: self.count(nonce) },
-            Frame::Open { publication } => Frame::Open { publication: self.token(publication) },
-            Frame::Opened { publication, grant } if coin => {
-                Frame::Opened { publication: self.token(publication), grant }
-            }
-            Frame::Opened { publication, grant } => Frame::Opened { publication, grant: self.grant(grant) },
-            Frame::NotOpened { publication, reason } => {
-                Frame::NotOpened { publication: self.token(publication), reason }
-            }
-            Frame::OpenCounter { shared } => Frame::OpenCounter { shared: self.token(shared) },
-            Frame::CounterOpened { shared, counter } if coin => {
-                Frame::CounterOpened { shared: self.token(shared), counter }
-            }
-            Frame::CounterOpened { shared, counter } => {
-                Frame::CounterOpened { shared, counter: self.counter(counter) }
-            }
-            Frame::CounterNotOpened { shared, reason } => {
-                Frame::CounterNotOpened { shared: self.token(shared), reason }
-            }
-            // `Look`, `Refused` and `Goodbye`.
-            other => other,
-        }
-    }
-
-    fn alter_hello(&mut self, mut hello: Hello) -> Frame {
-        let number = self.count(u64::from(hello.messages)) as u32;
-        match self.chance.below(6) {
-            0 => hello.messages = number,
-            1 => hello.grants = number,
-            2 => hello.counters = number,
-            3 => hello.rails = hello.rails.iter().cycle().take(self.chance.index(24)).cloned().collect(),
-            4 => hello.rails.reverse(),
-            _ => hello.incarnation = 0,
-        }
-        Frame::Hello(hello)
-    }
-
-    fn alter_offer(&mut self, mut offer: LinkOffer) -> Frame {
-        match self.chance.below(4) {
-            0 => offer.link = self.link(offer.link),
-            1 => offer.from = self.count(offer.from.into()) as u16,
-            2 => offer.to = self.count(offer.to.into()) as u16,
-            _ => offer.address = self.address(offer.address),
-        }
-        Frame::Link(offer)
-    }
-
-    fn alter_grant(&mut self, mut offer: GrantOffer) -> Frame {
-        match self.chance.below(6) {
-            0 => offer.grant = self.grant(offer.grant),
-            1 => offer.len = self.count(offer.len),
-            2 => offer.rights = self.chance.below(256) as u8,
-            3 => offer.keys.push(None),
-            4 => offer.scope = self.scope(),
-            _ => {
-                let (address, key, _) = self.key(true);
-                if let Some(first) = offer.keys.first_mut() {
-                    *first = Some((address, key));
+            Field::BoundKeys(keys) => {
+                let Some(first) = keys.first_mut() else { return };
+                match self.chance.below(3) {
+                    0 => first.grant = self.grant(first.grant),
+                    1 => first.address = self.count(first.address),
+                    _ => (first.address, first.key) = self.address_and_key(),
                 }
             }
+            Field::Names(names) => {
+                let Some((link, name)) = names.first().copied() else { return };
+                names.push((self.link(link), self.counter(name)));
+                names[0].1 = self.counter(name);
+            }
         }
-        Frame::Grant(offer)
+    }
+
+    fn address_and_key(&mut self) -> (u64, u64) {
+        let (address, key, _) = self.key(true);
+        (address, key)
     }
 
     /// Returns a scope, seldom one over which the peer is not connected: that ends the connection.
@@ -418,60 +313,39 @@ impl Liar {
     fn invent(&mut self) -> Frame {
         let kind = match self.lying.topic {
             Some(topic) => topic,
-            // A frame that ends the connection hides what others would do.
-            None if self.chance.once_in(8) => 1 + self.chance.index(FRAME_KINDS - 1),
-            None => NOT_FATAL[self.chance.index(NOT_FATAL.len())],
+            None => loop {
+                let kind = Kind::ALL[self.chance.index(Kind::ALL.len())];
+                // A frame that ends the connection hides what others would do.
+                if !ENDING.contains(&kind) || self.chance.once_in(24) {
+                    break kind;
+                }
+            },
         };
-        let (link, counter) = (self.link(LinkId(0)), self.counter(CounterId::NONE));
-        let (grant, number, token) = (self.grant(1), self.count(2), self.token(1));
-        let reason = "I say so".to_owned();
-        match kind {
-            0 => self.alter_hello(Hello { rails: vec!["sim/rc".to_owned()], ..Hello::new(1) }),
-            1 => {
-                let address = self.address(Vec::new());
-                let [from, to] = [(); 2].map(|()| self.chance.below(3) as u16);
-                Frame::Link(LinkOffer { link, from, to, address })
+        let mut frame = Frame::blank(kind);
+        frame.fields(&mut |field| self.choose(field));
+        if let Frame::Grant(offer) = &mut frame
+            && let Some((.., len)) = self.chance.one_of(&self.own.keys)
+        {
+            offer.len = len;
+        }
+        frame
+    }
+
+    /// Chooses a value that was not there before.
+    fn choose(&mut self, field: Field<'_>) {
+        match field {
+            Field::Rail(rail) => *rail = self.chance.below(3) as u16,
+            Field::Rights(rights) => *rights = 7,
+            Field::Number(number) if self.chance.once_in(3) => *number = self.chance.below(6),
+            Field::Text(text) => text.push_str("I say so"),
+            Field::Rails(rails) => rails.push("sim/rc".to_owned()),
+            Field::Keys(keys) => *keys = vec![Some(self.address_and_key()); 1 + self.chance.index(2)],
+            Field::BoundKeys(keys) => {
+                let (grant, (address, key)) = (self.grant(1), self.address_and_key());
+                *keys = vec![BoundKey { grant, address, key }; 1 + self.chance.index(2)];
             }
-            2 => {
-                let [needs_names, binds_keys] = [(); 2].map(|()| self.chance.once_in(2));
-                Frame::LinkReady { link, mark: self.mark(1), needs_names, binds_keys }
-            }
-            3 => Frame::LinkLost { link, is_quiet: self.chance.once_in(2), reason },
-            4 => {
-                let (address, key, len) = self.key(true);
-                let keys = vec![Some((address, key)); 1 + self.chance.index(2)];
-                Frame::Grant(GrantOffer { grant, len, rights: 7, scope: self.scope(), keys })
-            }
-            5 => Frame::Revoke { grant },
-            6 => Frame::Revoked { grant },
-            7 => Frame::Settle { link, counter },
-            8 => Frame::Settled { link, counter, pages: number },
-            9 => Frame::Counter { counter, names: vec![(link, self.counter(counter))] },
-            10 => Frame::CounterClosed { counter },
-            11 => Frame::Add { counter, pages: number },
-            12 => Frame::Abort { counter, reason },
-            13 => {
-                let len = [0, 8, 48, 49, 5000][self.chance.index(5)];
-                Frame::Message { sequence: self.chance.below(6), bytes: vec![0xF0; len] }
-            }
-            14 => Frame::Taken { count: number as u32 },
-            15 => Frame::Held { next: number },
-            16 => Frame::Ping { nonce: number },
-            17 => Frame::Look,
-            18 => {
-                let (address, key, _) = self.key(true);
-                let bound = BoundKey { grant, address, key };
-                Frame::Keys { link, keys: vec![bound; 1 + self.chance.index(2)] }
-            }
-            19 => Frame::Refused { reason },
-            20 => Frame::Pong { nonce: number },
-            21 => Frame::Open { publication: token },
-            22 => Frame::Opened { publication: token, grant },
-            23 => Frame::NotOpened { publication: token, reason },
-            25 => Frame::OpenCounter { shared: token },
-            26 => Frame::CounterOpened { shared: token, counter },
-            27 => Frame::CounterNotOpened { shared: token, reason },
-            _ => Frame::Goodbye,
+            Field::Names(names) => names.push((self.link(LinkId(0)), self.counter(CounterId::NONE))),
+            other => self.change(other),
         }
     }
 
@@ -546,9 +420,9 @@ impl World {
             return self.put(connection, 1 - end, Packet::Frame(frame));
         };
         let is_topic = match liar.lying.topic {
-            Some(topic) => topic == kind_of(&frame),
+            Some(topic) => topic == frame.kind(),
             // With a false hello, most connections end at once.
-            None => kind_of(&frame) != 0 || liar.chance.once_in(10),
+            None => frame.kind() != Kind::Hello || liar.chance.once_in(10),
         };
         let lying = liar.lying.clone();
         if !is_topic {

@@ -17,7 +17,68 @@ fn message(connection: usize, end: usize, number: u64) -> Vec<u8> {
     name.to_le_bytes().into_iter().chain((number..).map(|byte| byte as u8)).take(len).collect()
 }
 
+/// A request to report when the peer's engine holds all messages.
+#[derive(Debug)]
+pub(super) struct Flush {
+    host: usize,
+    connection: usize,
+    end: usize,
+    /// The number of messages until then.
+    asked: u64,
+    answer: Answer<Result<(), SendError>>,
+}
+
 impl World {
+    pub(super) fn wish_flush(&mut self, host: usize) {
+        let Some((connection, end)) = self.some_connection(host) else { return };
+        let (now, there) = (self.now, &self.connections[connection].ends[end]);
+        let (key, asked) = (there.key(), there.messages.asked);
+        let (op, answer) = self.hosts[host].answers.expect(Awaited::Sent);
+        tell!(self, "flush: connection, end, messages", connection, end, asked);
+        self.flushes.push(Flush { host, connection, end, asked, answer });
+        self.hosts[host].machine().flush(op, key, now);
+    }
+
+    /// Checks that the peer's engine holds all messages of before a flush that has ended.
+    pub(super) fn collect_flushes(&mut self, host: usize) {
+        let (mut ended, mut place) = (0, 0);
+        while place < self.flushes.len() {
+            let it = &self.flushes[place];
+            let Some(answer) = (if it.host == host { it.answer.take() } else { None }) else {
+                place += 1;
+                continue;
+            };
+            let Flush { connection, end, asked, .. } = self.flushes.swap_remove(place);
+            let ends = &self.connections[connection].ends;
+            let (there, other) = (&ends[end], &ends[1 - end]);
+            let held = other.peer.as_ref().map_or(0, |(_, view)| view.untaken() as u64);
+            let is_all = other.messages.received + held >= asked || other.killed_at.is_some();
+            match answer {
+                _ if !self.is_honest(connection) => {}
+                Ok(()) if !is_all => {
+                    broken!(self, "the {asked} messages over connection {connection} are not all there")
+                }
+                Err(error) if there.lost_at.is_none() => {
+                    broken!(self, "connection {connection} cannot be flushed: {error}")
+                }
+                _ => ended += 1,
+            }
+        }
+        if ended > 0 {
+            self.count("flushes", ended);
+        }
+    }
+
+    /// Forgets the flushes of a host that was killed.
+    pub(super) fn kill_flushes(&mut self, host: usize) {
+        self.flushes.retain(|flush| flush.host != host);
+    }
+
+    /// Returns the connections of flushes that have not ended.
+    pub(super) fn unflushed(&self) -> impl Iterator<Item = usize> {
+        self.flushes.iter().map(|it| it.connection)
+    }
+
     pub(super) fn say(&mut self, connection: usize, end: usize) {
         let now = self.now;
         let there = &mut self.connections[connection].ends[end];

@@ -70,6 +70,12 @@ impl Host {
         carrier.step(machine, now)
     }
 
+    /// Handles everything that has arrived over the rails.
+    pub(super) fn catch_up(&mut self, now: u64) {
+        let (machine, carrier) = self.parts();
+        carrier.catch_up(machine, now);
+    }
+
     /// Does the work of its machine on rails.
     pub(super) fn carry(&mut self) {
         let (machine, carrier) = self.parts();

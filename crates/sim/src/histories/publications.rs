@@ -86,6 +86,7 @@ pub(super) struct Opening {
     published: usize,
     connection: usize,
     end: usize,
+    /// The time since which the peer was asked for it.
     begun_at: u64,
     /// Whether it must succeed, if nothing happens.
     is_due: bool,
@@ -170,7 +171,11 @@ impl World {
         let (op, answer) = self.hosts[host].answers.expect(Awaited::Opened);
         tell!(self, "open: published, connection, end", published, connection, end);
         self.count("openings", 1);
-        self.openings.push(Opening { host, published, connection, end, begun_at: now, is_due, answer });
+        // Requests for the same are answered together: the first grant is every one's, even if it is revoked
+        // by now.
+        let is_same = |it: &&Opening| (it.published, it.connection, it.end) == (published, connection, end);
+        let begun_at = self.openings.iter().find(is_same).map_or(now, |it| it.begun_at);
+        self.openings.push(Opening { host, published, connection, end, begun_at, is_due, answer });
         self.hosts[host].machine().open(op, key, id, now);
     }
 
@@ -238,7 +243,12 @@ impl World {
         self.mark_revoked(published, from);
         tell!(self, "withdraw: published, connection, end, deadline", published, connection, end, deadline);
         self.count("withdrawals from a peer", 1);
-        self.hosts[host].machine().withdraw_from(op, id, (key, &names), deadline, now);
+        let machine = self.hosts[host].machine();
+        match names.first() {
+            // By its name alone, as if it were not connected.
+            Some(name) if deadline.is_multiple_of(2) => machine.expel(op, id, name, deadline, now),
+            _ => machine.withdraw_from(op, id, (key, &names), deadline, now),
+        }
     }
 
     /// Returns `true` if a grant is of a publication, and of a peer.

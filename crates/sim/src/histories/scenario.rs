@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use farreach_proto::machine::{Budgets, MessageHeader, Tuning};
+use farreach_proto::wire::fields::Kind;
 
 use super::chance::Chance;
 use crate::{Odds, SimCard, SimSettings};
@@ -25,6 +26,8 @@ pub(super) struct Scenario {
     pub(super) wish_gap_ns: u64,
     /// The maximum time from an event on a card to the poll that finds it.
     pub(super) poll_gap_ns: u64,
+    /// The maximum time that a library takes to create an end of a link.
+    pub(super) opening_ns: u64,
     /// The delay of the control connection.
     pub(super) control_ns: RangeInclusive<u64>,
     /// The times at which hosts stop and are killed.
@@ -48,7 +51,7 @@ pub(super) struct Lying {
     /// It is honest before this time.
     pub(super) begins_ns: u64,
     /// The only kind of frames that it lies about; `None` for all.
-    pub(super) topic: Option<usize>,
+    pub(super) topic: Option<Kind>,
     /// Frames are dropped, repeated, delayed and altered once in so many times; 0 is never.
     pub(super) drops: u64,
     pub(super) repeats: u64,
@@ -66,11 +69,8 @@ pub(super) struct Lying {
     pub(super) steals_addresses: bool,
 }
 
-/// The number of kinds of frames.
-pub(super) const FRAME_KINDS: usize = 28;
-
 /// The number of kinds of user requests.
-pub(super) const WISHES: usize = 17;
+pub(super) const WISHES: usize = 18;
 
 /// A fault of a whole host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,6 +104,7 @@ impl Scenario {
             storm_ns,
             wish_gap_ns: *pick(&mut chance, &[30_000, 100_000, 300_000, 600_000]),
             poll_gap_ns: *pick(&mut chance, &[1, 2_000, 20_000, 100_000]),
+            opening_ns: *pick(&mut chance, &[1, 10_000, 200_000]),
             control_ns: 1_000..=*pick(&mut chance, &[2_000, 50_000, 500_000]),
             faults: faults(&mut chance, storm_ns),
             habits: habits(&mut chance),
@@ -139,7 +140,7 @@ impl Scenario {
         self.lying = Some(Lying {
             host: chance.index(self.hosts.len()),
             begins_ns: chance.below(self.storm_ns / 2),
-            topic: chance.once_in(2).then(|| chance.index(FRAME_KINDS)),
+            topic: chance.once_in(2).then(|| *pick(chance, Kind::ALL)),
             drops,
             repeats,
             delays,
@@ -177,7 +178,7 @@ impl Scenario {
         (self.tuning.drain, self.tuning.cool_down) = (4 * MS, MS);
         (self.faults, self.rewrite_once_in, self.page_lens) = (Vec::new(), 1, vec![256]);
         // Users write, and abort nothing.
-        self.habits = [6, 4, 4, 60, 0, 4, 0, 0, 0, 1, 0, 0, 4, 3, 1, 0, 0];
+        self.habits = [6, 4, 4, 60, 0, 4, 0, 0, 0, 1, 0, 0, 4, 3, 1, 0, 0, 1];
     }
 
     /// A margin for everything that takes no time of its own: timers run only now and then.
@@ -326,8 +327,8 @@ fn faults(chance: &mut Chance, storm_ns: u64) -> Vec<(u64, Fault)> {
 }
 
 fn habits(chance: &mut Chance) -> [u32; WISHES] {
-    //   connect grant count write read say word revoke drop close abort leave take publish expel withdraw share
-    let mut habits = [6, 14, 8, 40, 12, 12, 12, 6, 2, 2, 4, 1, 8, 20, 8, 2, 6];
+    //   connect grant count write read say word revoke drop close abort leave take publish expel withdraw share flush
+    let mut habits = [6, 14, 8, 40, 12, 12, 12, 6, 2, 2, 4, 1, 8, 20, 8, 2, 6, 4];
     let (first, last) = habits.split_at_mut(13);
     for habit in first[4..12].iter_mut().chain(last) {
         if chance.once_in(3) {

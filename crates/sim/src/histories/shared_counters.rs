@@ -30,6 +30,8 @@ pub(super) struct CounterOpening {
     shared: usize,
     connection: usize,
     end: usize,
+    /// Whether it must succeed, if nothing happens.
+    is_due: bool,
     answer: Answer<Result<CounterId, OpenError>>,
 }
 
@@ -46,6 +48,11 @@ impl World {
             2 => {
                 if let Some(shared) = self.chance.one_of(&own) {
                     self.close_shared(shared);
+                }
+            }
+            3 => {
+                if let Some(shared) = self.chance.one_of(&own) {
+                    self.admit_to_counter(shared);
                 }
             }
             _ => {
@@ -72,6 +79,16 @@ impl World {
         tell!(self, "share: host, id", host, id);
         self.count("shared counters", 1);
         self.shared.push(Shared { host, id, permitted, is_open: true });
+    }
+
+    fn admit_to_counter(&mut self, shared: usize) {
+        let other = self.chance.index(self.hosts.len());
+        let it = &mut self.shared[shared];
+        let Some(hosts) = it.permitted.as_mut().filter(|hosts| !hosts.contains(&other)) else { return };
+        hosts.push(other);
+        let (host, id) = (it.host, it.id);
+        tell!(self, "admit: shared counter, host", shared, other);
+        self.hosts[host].machine().admit_to_counter(id, &name_of(other));
     }
 
     fn close_shared(&mut self, shared: usize) {
@@ -105,7 +122,8 @@ impl World {
         let (host, key, id) = (there.host, there.key(), self.shared[shared].id);
         let (op, answer) = self.hosts[host].answers.expect(Awaited::CounterOpened);
         tell!(self, "open: shared counter, connection, end", shared, connection, end);
-        self.counter_openings.push(CounterOpening { host, shared, connection, end, answer });
+        let is_due = self.shared[shared].permitted.as_ref().is_none_or(|hosts| hosts.contains(&host));
+        self.counter_openings.push(CounterOpening { host, shared, connection, end, is_due, answer });
         self.hosts[host].machine().open_shared_counter(op, key, id, now);
     }
 
@@ -173,8 +191,7 @@ impl World {
             Err(OpenError::PeerLost { .. }) => {}
             Err(why) => {
                 let it = &self.shared[shared];
-                let is_in = it.permitted.as_ref().is_none_or(|hosts| hosts.contains(&opening.host));
-                if is_in && it.is_open && !ends.iter().any(|end| end.has_left) {
+                if opening.is_due && it.is_open && !ends.iter().any(|end| end.has_left) {
                     broken!(self, "connection {connection} cannot open shared counter {shared}: {why}");
                 }
             }

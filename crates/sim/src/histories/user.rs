@@ -70,6 +70,7 @@ impl World {
             14 => self.wish_withdraw_from(host),
             15 => self.wish_withdraw(host),
             16 => self.wish_share(host),
+            17 => self.wish_flush(host),
             _ => self.wish_take(host),
         }
     }

@@ -7,12 +7,14 @@ use farreach_memory::{Exposed, Slice};
 
 use super::chance::Chance;
 use super::liar::Liar;
+use super::messages::Flush;
 use super::partition::Partition;
 use super::party::{Connection, Host};
 use super::publications::{Opening, Published};
 use super::scenario::{Fault, Scenario};
 use super::shared_counters::{CounterOpening, Shared};
 use super::thing::{Change, Count, Grant, Source, Transfer};
+use crate::answers::Answer;
 use crate::{CardId, SimNetwork};
 
 /// A history in progress.
@@ -37,6 +39,11 @@ pub(super) struct World {
     pub(super) shared: Vec<Shared>,
     /// Requests to open shared counters, which are not answered.
     pub(super) counter_openings: Vec<CounterOpening>,
+    pub(super) flushes: Vec<Flush>,
+    /// The bytes of the last frame.
+    pub(super) frame_bytes: Vec<u8>,
+    /// Requests of hosts to close all peers, which are not answered.
+    pub(super) closings: Vec<(usize, Answer<()>)>,
     pub(super) counts: Vec<Count>,
     pub(super) transfers: Vec<Transfer>,
     pub(super) changes: Vec<Change>,
@@ -123,18 +130,19 @@ macro_rules! broken {
 pub(super) use broken;
 
 impl World {
-    pub(super) fn new(seed: u64, is_logged: bool) -> Self {
+    /// Begins a history with the hosts of a seed. `chance` chooses what users do, and `of_liar` what the liar
+    /// does.
+    pub(super) fn new(seed: u64, chance: Chance, of_liar: Chance, is_logged: bool) -> Self {
         let mut scenario = Scenario::new(seed);
         if is_logged {
             scenario.network.notes_max = 20_000;
         }
         let network = SimNetwork::new(scenario.network.clone());
         let hosts = scenario.hosts.iter().map(|_| Host::default()).collect();
-        let liar = scenario.lying.clone().map(|lying| Liar::new(lying, seed));
+        let liar = scenario.lying.clone().map(|lying| Liar::new(lying, of_liar));
         Self {
             seed,
-            // Uses another stream than the scenario's.
-            chance: Chance::new(!seed),
+            chance,
             scenario,
             network,
             now: 0,
@@ -150,6 +158,9 @@ impl World {
             openings: Vec::new(),
             shared: Vec::new(),
             counter_openings: Vec::new(),
+            flushes: Vec::new(),
+            frame_bytes: Vec::new(),
+            closings: Vec::new(),
             counts: Vec::new(),
             transfers: Vec::new(),
             changes: Vec::new(),
@@ -180,7 +191,7 @@ impl World {
         }
         self.schedule(AUDIT_EVERY, What::Audit);
         let end = self.scenario.storm_ns;
-        self.run_until(end, |_| false);
+        self.run_until(end, |world| world.chance.is_spent());
     }
 
     pub(super) fn schedule(&mut self, at: u64, what: What) {
@@ -265,6 +276,10 @@ impl World {
         }
         let now = self.now;
         let happened = there.step(now);
+        self.end_opening(host);
+        if !happened {
+            self.hosts[host].machine().note_idle();
+        }
         let next = match happened {
             true => now + 1 + self.chance.below(self.scenario.poll_gap_ns),
             false => self.hosts[host].machine().poll_timeout(),
@@ -272,6 +287,15 @@ impl World {
         self.hosts[host].step_at = next;
         self.schedule(next, What::Step { host });
         self.observe(host);
+    }
+
+    /// Lets the creation of an end of a link have taken some time.
+    fn end_opening(&mut self, host: usize) {
+        if self.hosts[host].machine().is_opening() {
+            let took = self.chance.below(self.scenario.opening_ns);
+            let now = self.now;
+            self.hosts[host].machine().end_opening(now + took);
+        }
     }
 
     pub(super) fn count(&mut self, what: &'static str, more: u64) {

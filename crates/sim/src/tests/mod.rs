@@ -1,6 +1,7 @@
 //! Two machines over simulated cards: a test for each defect that the histories have found.
 
 mod closing;
+mod keys;
 mod pair;
 mod unstopped;
 

@@ -1,6 +1,6 @@
 //! Atomics of one peer: those in flight, and those that wait for a link or for room.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use crate::inflight::SlotId;
 use crate::machine::NewAtomic;
@@ -22,6 +22,7 @@ impl Atomics {
     /// Queues an atomic. Returns `false` if there is no room.
     #[must_use]
     pub(crate) fn push(&mut self, new: NewAtomic) -> bool {
+        // A program that does not wait for its answers would fill the memory of this side.
         let has_room = self.waiting.len() < WAITING_MAX;
         if has_room {
             self.waiting.push_back(new);
@@ -41,6 +42,7 @@ impl Atomics {
 
     /// Puts back an atomic that no card accepted: it is the first again.
     pub(crate) fn push_front(&mut self, new: NewAtomic) {
+        // Atomics of one peer keep their order, on which a program may rely.
         self.waiting.push_front(new);
     }
 
@@ -76,6 +78,11 @@ impl Atomics {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.in_flight.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Returns the numbers of the work requests in flight.
+    pub(crate) fn slots(&self) -> BTreeSet<u64> {
+        self.in_flight.iter().map(|slot| slot.to_raw()).collect()
     }
 
     /// Returns the number of atomics in flight.

@@ -1,8 +1,11 @@
 //! Grants of a peer to this side, and their use.
 
+use std::collections::BTreeMap;
+
 use super::link::Link;
 use super::links::Links;
 use crate::counter::LinkId;
+use crate::machine::PeerKey;
 use crate::machine::peer_map::{HashKeys, PeerMap};
 use crate::rail::{RequestError, Scope};
 use crate::rights::Rights;
@@ -12,6 +15,8 @@ use crate::wire::{BoundKey, GrantOffer};
 #[derive(Debug)]
 pub(crate) struct GrantedTable {
     grants: PeerMap<u64, Granted>,
+    /// Those that are being revoked and that nothing uses any more.
+    unused: Vec<u64>,
 }
 
 /// A grant of a peer to this side.
@@ -61,6 +66,11 @@ impl Granted {
         self.is_revoked
     }
 
+    /// Returns whether the peer revokes it, and nothing uses it.
+    fn is_unused(&self) -> bool {
+        self.is_revoked && self.users == 0
+    }
+
     /// Returns the reason for which one of these links cannot use its key.
     #[inline]
     pub(crate) fn key_refusal(&self, links: &Links, now: u64) -> Option<&RequestError> {
@@ -83,7 +93,7 @@ impl Granted {
 impl GrantedTable {
     /// Creates an empty table whose hashes have these keys.
     pub(crate) fn new(keys: HashKeys) -> Self {
-        Self { grants: PeerMap::with_hasher(keys) }
+        Self { grants: PeerMap::with_hasher(keys), unused: Vec::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -92,6 +102,7 @@ impl GrantedTable {
 
     /// Adds a grant of the peer.
     pub(crate) fn learn(&mut self, offer: GrantOffer) {
+        // A later release may have rights that this one does not know and cannot use.
         let rights = Rights::from_bits_truncate(offer.rights);
         let granted = Granted {
             len: offer.len,
@@ -110,11 +121,13 @@ impl GrantedTable {
     /// last address. A grant that is not known, because it is revoked, needs no key.
     #[must_use]
     pub(crate) fn bind(&mut self, index: usize, link: LinkId, key: BoundKey) -> bool {
+        // The grant was revoked, and that is confirmed, while the key was on its way.
         let Some(granted) = self.grants.get_mut(&key.grant) else { return true };
         if key.address.checked_add(granted.len).is_none() {
             return false;
         }
         if granted.bound.len() <= index {
+            // Most rails bind no keys to links, and then it stays empty.
             granted.bound.resize(index + 1, None);
         }
         granted.bound[index] = Some((link, (key.address, key.key)));
@@ -135,37 +148,70 @@ impl GrantedTable {
 
     /// Begins a use of a grant.
     pub(crate) fn begin_use(&mut self, grant: u64) {
-        if let Some(granted) = self.grants.get_mut(&grant) {
-            granted.users += 1;
-        }
+        let granted = self.grants.get_mut(&grant).expect("a use begins with a look at the grant");
+        granted.users += 1;
     }
 
-    /// Ends a use of a grant. Returns `true` if the confirmation for the peer is due.
+    /// Ends a use of a grant. Returns `true` if it was the last one, and the peer revokes the grant.
     #[must_use]
     pub(crate) fn end_use(&mut self, grant: u64) -> bool {
-        if let Some(granted) = self.grants.get_mut(&grant) {
-            granted.users = granted.users.saturating_sub(1);
+        let granted = self.grants.get_mut(&grant).expect("a grant stays as long as it is used");
+        // The peer may end its keys when the last use has ended: one that is not counted would write after
+        // that.
+        assert!(granted.users > 0, "a use of grant {grant} ends that has not begun");
+        granted.users -= 1;
+        let is_unused = granted.is_unused();
+        if is_unused {
+            self.unused.push(grant);
         }
-        self.acknowledge(grant)
+        is_unused
     }
 
     /// Handles a revocation by the peer: begins no more uses. Returns `false` if there is no such
     /// grant.
     pub(crate) fn revoke(&mut self, grant: u64) -> bool {
         let Some(granted) = self.grants.get_mut(&grant) else { return false };
-        granted.is_revoked = true;
+        // The keys stay: what is in flight with them must not fail, or its link fails with it.
+        if !std::mem::replace(&mut granted.is_revoked, true) && granted.is_unused() {
+            self.unused.push(grant);
+        }
         true
     }
 
-    /// Returns `true` if the confirmation for the peer is due: the grant is being revoked, and
-    /// nothing uses it. Removes the grant, so it returns `true` only once.
-    #[must_use]
-    pub(crate) fn acknowledge(&mut self, grant: u64) -> bool {
-        let is_done = self.grants.get(&grant).is_some_and(|granted| granted.is_revoked && granted.users == 0);
-        if is_done {
-            self.grants.remove(&grant);
+    /// Removes the grants that are being revoked and that nothing uses: the peer ends their keys when it
+    /// hears of it, and never names them again. Each is returned only once.
+    pub(crate) fn take_unused(&mut self) -> Vec<u64> {
+        for grant in &self.unused {
+            self.grants.remove(grant);
         }
-        is_done
+        std::mem::take(&mut self.unused)
+    }
+
+    /// Checks that each grant is there as long as something uses it, and counts its users.
+    /// `may_be_kept`: a dead rail may have taken uses with it, which never end. `may_be_unused`: bytes may
+    /// land of what has ended, so the end of a grant is not confirmed yet.
+    pub(crate) fn check(
+        &self,
+        key: PeerKey,
+        uses: &BTreeMap<u64, u32>,
+        (may_be_kept, may_be_unused): (bool, bool),
+        links: usize,
+    ) {
+        for grant in uses.keys() {
+            assert!(self.grants.contains_key(grant), "grants: {grant} of {key:?} is used, and gone");
+        }
+        for (id, granted) in &self.grants {
+            let (users, found) = (granted.users, uses.get(id).copied().unwrap_or(0));
+            let is_so = users == found || (may_be_kept && users > found);
+            assert!(is_so, "grants: {id} of {key:?} counts {users} users, and has {found}");
+            assert!(
+                may_be_unused || !granted.is_unused(),
+                "grants: the end of {id} of {key:?} is not confirmed"
+            );
+            let has_links = granted.bound.len() <= links
+                && granted.key_refusal.as_ref().is_none_or(|refusal| refusal.index < links);
+            assert!(has_links, "bound keys: {id} of {key:?} has one for a link that does not exist");
+        }
     }
 
     /// Returns the bytes of memory that are held.
@@ -233,16 +279,26 @@ mod tests {
         table.begin_use(7);
         table.begin_use(7);
         assert!(!table.end_use(7), "nobody has asked");
-        assert!(table.revoke(7) && !table.acknowledge(7), "one uses it");
-        assert!(table.end_use(7) && !table.acknowledge(7) && !table.end_use(7));
+        assert!(table.revoke(7) && table.take_unused().is_empty(), "one uses it");
+        assert!(table.end_use(7));
+        assert_eq!((table.take_unused(), table.take_unused()), (vec![7], vec![]), "once");
         assert!(!table.revoke(7), "it is gone");
+    }
+
+    #[test]
+    #[should_panic(expected = "a use of grant 7 ends that has not begun")]
+    fn a_use_ends_once() {
+        let mut table = granted();
+        table.begin_use(7);
+        let _ = (table.end_use(7), table.end_use(7));
     }
 
     #[test]
     fn what_is_revoked_and_unused_is_acknowledged_at_once() {
         let mut table = granted();
         table.revoke(7);
-        assert!(table.get(7).unwrap().is_revoked() && table.acknowledge(7));
+        assert!(table.get(7).unwrap().is_revoked());
+        assert_eq!(table.take_unused(), [7]);
         assert!(table.get(7).is_none());
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::machine::PeerKey;
 use crate::machine::confirmations::WAIT;
 
 /// See the [module](self).
@@ -47,6 +48,7 @@ impl Answers {
     fn received(&mut self, count: u64, now: u64) -> bool {
         self.unanswered += count;
         self.received_at = now;
+        // A peer that sends two without an answer between them streams, and waits for no answer.
         if self.unanswered > 1 {
             self.in_a_row = 0;
         }
@@ -84,6 +86,7 @@ impl Incoming {
             return Err(TooMany);
         }
         if ahead > 0 {
+            // Links of one peer overtake each other.
             self.early.insert(sequence, bytes.to_vec());
             return Ok(0);
         }
@@ -129,6 +132,7 @@ impl Incoming {
     pub(crate) fn was_not_answered(&mut self, due_at: u64) -> bool {
         let is_late = self.due_at == Some(due_at);
         if is_late {
+            // The next ones are confirmed at once until two are answered again.
             self.answers.in_a_row = 0;
         }
         is_late
@@ -150,7 +154,17 @@ impl Incoming {
 
     /// Notes that confirmations may have been lost.
     pub(crate) fn confirm_again(&mut self) {
+        // The header of a message that was lost may have had one.
         self.confirmed = 0;
+    }
+
+    /// Checks that what it holds is within the room of the peer, and ahead of its turn.
+    pub(crate) fn check(&self, key: PeerKey, room: u32) {
+        let Self { next, confirmed, untaken, .. } = self;
+        assert!(confirmed <= next, "messages: {confirmed} of {key:?} are confirmed, and {next} received");
+        let is_ahead = self.early.keys().all(|sequence| sequence > next);
+        let held = untaken + self.early.len() as u64;
+        assert!(is_ahead && held <= room.into(), "messages: {held} of {key:?}, and room for {room}");
     }
 
     /// Returns the bytes of memory that are held.

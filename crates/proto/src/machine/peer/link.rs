@@ -256,6 +256,7 @@ impl Link {
             Phase::Ready if self.is_refusing(now) || (self.in_flight > 0 && must_be_polled) => now,
             Phase::Ready if self.in_flight > 0 => self.moved_at.saturating_add(times.stall),
             Phase::Ready => NEVER,
+            // Its last completion may be the one that was just handled.
             Phase::Draining { .. } => now,
         }
     }
@@ -287,6 +288,7 @@ impl Link {
     /// Begins the creation of this side's end, with this id.
     pub(crate) fn open(&mut self, id: LinkId) {
         (self.id, self.phase) = (id, Phase::Opening);
+        // What the peer has said was of the link before.
         (self.is_lost_there, self.may_land_late) = (false, false);
     }
 
@@ -297,6 +299,7 @@ impl Link {
 
     /// Handles a failed creation of this side's end.
     pub(crate) fn not_opened(&mut self, retry_at: u64) {
+        // The peer has no end of this side to post to.
         (self.id, self.phase) = (NO_LINK, Phase::Down { retry_at });
     }
 
@@ -305,20 +308,23 @@ impl Link {
         let MadeEnd { key, generation, own_mark } = end;
         (self.key, self.phase) = (Some(key), Phase::Offered);
         (self.generation, self.own_mark, self.is_quiet) = (generation, own_mark, true);
+        // The peer has as long for its end as for an operation.
         (self.moved_at, self.in_flight, self.refusals) = (now, 0, None);
     }
 
     /// Begins to connect this side's end. Returns its name on the rail.
-    pub(crate) fn connect(&mut self) -> Option<LinkKey> {
-        let key = self.key?;
+    pub(crate) fn connect(&mut self) -> LinkKey {
+        assert_eq!(self.phase, Phase::Offered, "an end is connected once, when the peer's is known");
         self.phase = Phase::Connecting { theirs: None };
-        Some(key)
+        self.key.expect("an end that was offered was created")
     }
 
     /// Handles the connection of this side's end. Returns what the peer expects, if the peer was
     /// ready before.
     pub(crate) fn connected(&mut self, now: u64) -> Option<Expected> {
-        let Phase::Connecting { theirs } = self.phase else { return None };
+        let Phase::Connecting { theirs } = self.phase else {
+            unreachable!("an end that is not being connected was connected: {:?}", self.phase)
+        };
         (self.phase, self.moved_at) = (Phase::Connected, now);
         theirs
     }
@@ -335,6 +341,7 @@ impl Link {
                 *theirs = Some(there);
                 false
             }
+            // It has failed on this side while the frame was on its way, or the peer does not keep the order.
             _ => false,
         }
     }
@@ -381,6 +388,7 @@ impl Link {
         if self.is_down() {
             return None;
         }
+        // None of them comes back. Their pages are in `failed`, or were abandoned with their slots.
         self.in_flight = 0;
         Some(self.drained(u64::MAX))
     }
@@ -394,13 +402,15 @@ impl Link {
             self.moved_at = now;
         }
         self.in_flight += 1;
+        // What was accepted shows that it is connected.
         self.refusals = None;
     }
 
     /// Accounts a completion.
     #[inline]
     pub(crate) fn completed(&mut self, is_ok: bool, now: u64) {
-        self.in_flight = self.in_flight.saturating_sub(1);
+        debug_assert!(self.in_flight > 0, "a completion of more than was posted");
+        self.in_flight -= 1;
         self.moved_at = now;
         // It is unknown whether the bytes of a failed operation land later.
         self.is_quiet &= is_ok;
@@ -408,6 +418,7 @@ impl Link {
 
     /// Keeps pages that go to another link when this one is lost.
     pub(crate) fn keep_failed(&mut self, posted: Posted) {
+        // Their bytes may land until the link has stopped, so nobody else may send them before.
         self.failed.push(posted);
     }
 
@@ -421,15 +432,36 @@ impl Link {
         }
     }
 
+    /// Returns pages of failed operations.
+    pub(crate) fn failed(&self) -> &[Posted] {
+        &self.failed
+    }
+
+    /// Checks that it has what its phase says, and nothing else.
+    pub(crate) fn check(&self, name: &dyn std::fmt::Debug) {
+        let (has_end, is_used) = (self.key.is_some(), self.in_flight > 0 || !self.failed.is_empty());
+        let is_so = match self.phase {
+            Phase::Down { .. } | Phase::Opening => !has_end && !is_used,
+            Phase::Offered | Phase::Connecting { .. } | Phase::Connected => has_end && !is_used,
+            Phase::Ready => has_end && self.failed.is_empty(),
+            // It may have failed before its end was created.
+            Phase::Draining { .. } => has_end || !is_used,
+        };
+        assert!(is_so, "links: end {:?}, {} in flight on {name:?}", self.key, self.in_flight);
+        assert!(self.id != NO_LINK || self.is_down(), "links: no id on {name:?}");
+    }
+
     /// Returns the action that is due. The initiator offers links.
     pub(crate) fn due(&self, now: u64, is_initiator: bool, times: &LinkTimes) -> Due {
         match self.phase {
             Phase::Down { retry_at } if is_initiator && now >= retry_at => Due::Offer,
+            // Before the reset: there is nothing to reset a rail for.
             Phase::Draining { .. } if self.in_flight == 0 => Due::Drained,
             Phase::Draining { since } if now >= since + times.drain => Due::Reset,
             Phase::Ready if self.hangs(now, times.stall) => {
                 Due::Fail("no progress, although the peer answers")
             }
+            // The machine sends the frame only over a rail that cannot wake the peer.
             Phase::Ready if self.in_flight > 0 => Due::Look,
             // An answer was lost with a rail: the link is offered anew.
             Phase::Offered | Phase::Connecting { .. } | Phase::Connected
@@ -477,7 +509,7 @@ mod tests {
                 link.connected(20),
                 link.peer_is_ready(Expected { mark: 9, needs_names: false, binds_keys: false }, 30)
             ),
-            (Some(LinkKey(7)), None, true)
+            (LinkKey(7), None, true)
         );
         assert_eq!((link.phase(), link.mark()), (Phase::Ready, 9));
         link
@@ -497,7 +529,6 @@ mod tests {
             (link.connected(30), link.phase()),
             (Some(Expected { mark: 9, needs_names: false, binds_keys: false }), Phase::Connected)
         );
-        assert_eq!(link.connected(40), None, "once");
         assert!(link.peer_is_ready(Expected { mark: 9, needs_names: false, binds_keys: false }, 40));
     }
 
@@ -532,6 +563,7 @@ mod tests {
         let mut link = ready();
         link.lost_there();
         link.expect_late();
+        link.took_one(30);
         link.completed(false, 40);
         assert!(link.may_land_over(0, 3) && !link.may_land_over(0, 4) && !link.is_known_there());
         link.fail(50);

@@ -43,6 +43,7 @@ impl Links {
     /// Lets links wait until they are [needed](Self::need_all).
     pub(crate) fn hold_back(&mut self, indices: impl IntoIterator<Item = usize>) {
         self.held_back = indices.into_iter().collect();
+        // The initiator alone offers links, so the other side need not know.
         self.held_back.iter().for_each(|index| self.present[*index].wait());
     }
 
@@ -72,6 +73,7 @@ impl Links {
     /// Notes an id that the peer has chosen for a link. Returns `false` if it is not larger than all
     /// before, or is [`NO_LINK`].
     pub(crate) fn is_new_id(&mut self, id: LinkId) -> bool {
+        // Ascending ids need one number instead of a set that grows with each link.
         let is_new = id.0 >= self.next_id_there && id != NO_LINK;
         if is_new {
             self.next_id_there = id.0 + 1;
@@ -87,6 +89,7 @@ impl Links {
 
     /// Returns the number of links that were opened and are lost.
     pub(crate) fn lost(&self) -> u64 {
+        // Counted as the difference, because a link may be lost in several ways.
         let in_use = self.present.iter().filter(|link| !link.is_failing()).count();
         self.opened - in_use as u64
     }
@@ -116,6 +119,7 @@ impl Links {
     pub(crate) fn rail_of(&self, id: LinkId) -> Option<(usize, u64)> {
         let present = self.position(id).map(|index| &self.present[index]);
         let past = || self.past.iter().find(|link| link.id == id).map(|link| (link.rail, link.generation));
+        // A link that ends alone is not remembered: nothing of it lands any more.
         present.map(|link| (link.rail(), link.generation())).or_else(past)
     }
 
@@ -144,6 +148,7 @@ impl Links {
         // Otherwise the peer never knew the link, or has reported its loss already.
         if link.is_known_there() {
             let (id, rail, generation) = (link.id(), link.rail(), link.generation());
+            // The peer says with the report whether its operations may still land.
             self.past.push(PastLink { id, rail, generation, may_land_late: false });
         }
     }
@@ -155,6 +160,7 @@ impl Links {
 
     /// Forgets replaced links of rails that were reset since: nothing of them lands any more.
     pub(crate) fn forget_ended(&mut self, generation_of: impl Fn(usize) -> u64) {
+        // A reset closes the endpoint, and with it everything that the peer had in flight.
         self.past.retain(|past| generation_of(past.rail) == past.generation);
     }
 

@@ -21,6 +21,7 @@ impl Liveness {
     /// Notes a frame of the peer. Returns `true` if it answers a ping: each frame is a sign of life.
     #[inline]
     pub(crate) fn hear(&mut self, now: u64) -> bool {
+        // Any frame will do, so that a busy peer costs no pings.
         self.heard_at = now;
         self.pinged_at.take().is_some()
     }

@@ -54,9 +54,10 @@ pub(crate) struct Peer {
     pub(crate) revoking: usize,
     /// The names of its certificate, which were verified.
     pub(crate) certificate_names: Vec<String>,
-    /// Requests of this side to open publications of the peer.
+    /// Requests of this side to open publications of the peer. The first one was sent; the others wait for
+    /// its answer.
     pub(crate) openings: BTreeMap<u64, Vec<OpId>>,
-    /// Requests of this side to open shared counters of the peer.
+    /// As `openings`, for shared counters of the peer.
     pub(crate) counter_openings: BTreeMap<u64, Vec<OpId>>,
     pub(crate) outgoing: Outgoing,
     pub(crate) incoming: Incoming,
@@ -148,6 +149,7 @@ impl Peer {
             let is_over = self.links.in_flight() == 0 && self.transfers.is_empty() && self.atomics.is_empty();
             return if is_over && self.links.iter().all(Link::is_down) { NEVER } else { now };
         }
+        // A goodbye waits for several things, none of which has a time of its own.
         if self.is_left || self.transfers.unanswered_since().is_some() {
             return now;
         }
@@ -160,7 +162,9 @@ impl Peer {
     /// Returns `true` if something waits for it: it is pinged more often.
     pub(crate) fn is_awaited(&self) -> bool {
         let is_asked = !self.openings.is_empty() || !self.counter_openings.is_empty();
+        // A wait for any of these would not end if the peer were lost in silence.
         let has_requests = !self.is_idle() || !self.outgoing.is_held() || self.revoking > 0 || is_asked;
+        // A peer that has no link yet may never get one.
         has_requests || !self.is_up || self.is_left || self.liveness.is_watched()
     }
 

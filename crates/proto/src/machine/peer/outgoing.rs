@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use crate::counter::LinkId;
-use crate::machine::OpId;
+use crate::machine::{OpId, PeerKey};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -59,6 +59,7 @@ impl Outgoing {
 
     /// Adds room at the peer.
     pub(crate) fn add_room(&mut self, count: u32) {
+        // The peer chooses the number.
         self.room = self.room.saturating_add(count);
     }
 
@@ -106,21 +107,24 @@ impl Outgoing {
         if self.in_flight == self.in_flight_max {
             return None;
         }
+        // There may be only messages that the peer holds already, or has no room for.
         let (sequence, _) = self.front()?;
         self.in_flight += 1;
         self.to_post.pop_front();
         Some(sequence)
     }
 
-    /// Returns the content of a message that the peer's engine does not hold yet.
-    pub(crate) fn get(&self, sequence: u64) -> Option<&[u8]> {
-        let place = sequence.checked_sub(self.kept.front()?.sequence)?;
-        self.kept.get(place as usize).map(|kept| kept.bytes.as_slice())
+    /// Returns the content of a message that was [begun](Self::begin) and is not posted yet.
+    pub(crate) fn get(&self, sequence: u64) -> &[u8] {
+        let first = self.next - self.kept.len() as u64;
+        // It was there when it was begun, and no frame of the peer was handled since.
+        &self.kept[(sequence - first) as usize].bytes
     }
 
     /// Takes back a message that was not posted: it is the first again.
     pub(crate) fn refuse(&mut self, sequence: u64) {
         self.in_flight -= 1;
+        // Other numbers follow it, and the receiver would buffer them.
         self.to_post.push_front(sequence);
     }
 
@@ -141,6 +145,7 @@ impl Outgoing {
     /// Queues the messages of a lost link again: even delivered ones may not have been received.
     pub(crate) fn lose(&mut self, link: LinkId) {
         let lost = |kept: &mut Kept| kept.link.take_if(|by| *by == link).map(|_| kept.sequence);
+        // Those that were in flight on it have come back before, and name no link.
         let again: Vec<u64> = self.kept.iter_mut().filter_map(lost).collect();
         again.into_iter().for_each(|sequence| self.post_again(sequence));
     }
@@ -156,6 +161,7 @@ impl Outgoing {
     pub(crate) fn held(&mut self, next: u64) -> impl Iterator<Item = OpId> {
         let sent = self.kept.iter().take_while(|kept| kept.sequence < next).count();
         let flushed = self.flushes.iter().take_while(|(until, _)| *until <= next).count();
+        // Messages before flushes: a flush answers for messages that its user was told of.
         let sent = self.kept.drain(..sent).map(|kept| kept.op);
         sent.chain(self.flushes.drain(..flushed).map(|(_, op)| op))
     }
@@ -191,6 +197,18 @@ impl Outgoing {
     fn kept(&mut self, sequence: u64) -> Option<&mut Kept> {
         let place = sequence.checked_sub(self.kept.front()?.sequence)?;
         self.kept.get_mut(place as usize)
+    }
+
+    /// Checks that messages are numbered in turn, are posted in turn, and are in flight as often as slots
+    /// say.
+    pub(crate) fn check(&self, key: PeerKey, slots: u32) {
+        assert_eq!(self.in_flight, slots, "slots: messages of {key:?}");
+        assert!(self.in_flight <= self.in_flight_max, "messages: too many of {key:?} in flight");
+        let first = self.next - self.kept.len() as u64;
+        let are_in_turn = (first..).zip(&self.kept).all(|(sequence, kept)| kept.sequence == sequence);
+        assert!(are_in_turn, "messages: the numbers of those to {key:?}");
+        let is_sorted = self.to_post.iter().is_sorted_by(|left, right| left < right);
+        assert!(is_sorted, "messages: the order of those to {key:?}: {:?}", self.to_post);
     }
 
     /// Returns the bytes of memory that are held.
@@ -237,7 +255,7 @@ mod tests {
     fn one_that_was_not_delivered_is_posted_again_in_its_turn() {
         let mut outgoing = with(3, 3);
         let begun: Vec<u64> = (0..3).map(|_| outgoing.begin().unwrap()).collect();
-        assert_eq!((&begun[..], outgoing.get(1)), (&[0, 1, 2][..], Some(&[1; 3][..])));
+        assert_eq!((&begun[..], outgoing.get(1)), (&[0, 1, 2][..], &[1; 3][..]));
         outgoing.end(2, None);
         outgoing.end(0, None);
         outgoing.end(1, Some(LinkId(7)));

@@ -32,6 +32,7 @@ impl RemoteCounters {
         is_present: impl Fn(LinkId) -> bool,
     ) {
         let known = self.names.entry(counter).or_default();
+        // A peer could make the list grow with names on links that never were.
         known.retain(|(link, _)| is_present(*link));
         for (link, name) in names.into_iter().filter(|(link, _)| is_present(*link)) {
             known.retain(|(other, _)| *other != link);

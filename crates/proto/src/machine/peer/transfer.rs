@@ -70,7 +70,13 @@ impl Transfer {
 
     /// Sets the reason for its abort. The first reason is kept.
     pub(crate) fn fail(&mut self, fault: TransferFault) {
+        // The first one is the cause; an end of a link or of a grant often follows it.
         self.fault.get_or_insert(fault);
+    }
+
+    /// Returns `true` if it was aborted.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.fault.is_some()
     }
 
     /// Marks its memory as kept by a card for good.
@@ -116,6 +122,7 @@ impl Transfer {
 
     /// Ends it after all its pages were moved or dropped.
     pub(crate) fn finish(mut self, is_whole: bool, now: u64) -> Event {
+        // An abort that came when all was in flight has no effect: the pages are there.
         let outcome = self.fault.take().filter(|_| !is_whole).map_or(Ok(()), Err);
         self.end(outcome, true, now)
     }
@@ -124,6 +131,7 @@ impl Transfer {
     /// back.
     pub(crate) fn end(mut self, outcome: Result<(), TransferFault>, is_back: bool, now: u64) -> Event {
         self.stats.end(now);
+        // Memory is free for its user only if no card may read or write it any more.
         let is_back = is_back && !self.is_kept;
         Event::Transfer(self.op, TransferEnd { outcome, is_back, stats: self.stats })
     }

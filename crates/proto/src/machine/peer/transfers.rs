@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::transfer::Transfer;
 use crate::counter::{CounterId, Immediate, LinkId};
-use crate::machine::{NewTransfer, OpId, TransferFault};
+use crate::machine::{NewTransfer, OpId, PeerKey, TransferFault};
 use crate::outbox::{LinkSettings, Outbox, Posted, TransferId};
 use crate::priority::Priority;
 use crate::rail::Scope;
@@ -38,6 +38,7 @@ impl Transfers {
     pub(crate) fn new(links: Vec<LinkSettings>) -> Self {
         let count = links.len();
         let mut outbox = Outbox::new(links);
+        // Links of an outbox are alive at first, and these are not connected yet.
         (0..count).for_each(|link| outbox.pause(link));
         Self { outbox, transfers: Sequence::new(), parked: Vec::new(), unanswered_since: None }
     }
@@ -111,6 +112,7 @@ impl Transfers {
     pub(crate) fn park(&mut self, posted: Posted) {
         let id = posted.transfer();
         self.outbox.refuse(posted);
+        // After `refuse`, which lists the transfer again.
         self.outbox.park(id);
         self.parked.push(id);
     }
@@ -122,9 +124,8 @@ impl Transfers {
 
     /// Takes back an operation that no card accepted.
     pub(crate) fn refused(&mut self, posted: Posted) {
-        if let Some(transfer) = self.get_mut(posted.transfer()) {
-            transfer.take_from_share(&posted);
-        }
+        let transfer = self.get_mut(posted.transfer()).expect("the outbox has the same transfers");
+        transfer.take_from_share(&posted);
         self.outbox.refuse(posted);
     }
 
@@ -164,14 +165,13 @@ impl Transfers {
     /// Returns the next finished transfer, whether all its pages were moved, and a frame for the
     /// peer.
     pub(crate) fn take_finished(&mut self) -> Option<(Transfer, bool, Option<Frame>)> {
-        loop {
-            let finished = self.outbox.finished()?;
-            let Some(mut transfer) = self.transfers.take(finished.transfer.index()) else { continue };
-            // The receiver is told at most once that pages will not come.
-            let missed = transfer.take_counter().filter(|_| !finished.is_whole);
-            transfer.note_delivered(finished.delivered);
-            return Some((transfer, finished.is_whole, missed.map(given_up)));
-        }
+        let finished = self.outbox.finished()?;
+        let transfer = self.transfers.take(finished.transfer.index());
+        let mut transfer = transfer.expect("the outbox has the same transfers");
+        // The receiver is told at most once that pages will not come.
+        let missed = transfer.take_counter().filter(|_| !finished.is_whole);
+        transfer.note_delivered(finished.delivered);
+        Some((transfer, finished.is_whole, missed.map(given_up)))
     }
 
     /// Stops posting to a link.
@@ -188,6 +188,7 @@ impl Transfers {
     pub(crate) fn lose(&mut self, link: usize, lost: Vec<Posted>, now: u64) -> Vec<Frame> {
         let frames = self.outbox.lose(link, lost);
         if self.outbox.unanswered() > 0 {
+            // The clock of an earlier question goes on: an honest peer answers all of them soon.
             self.unanswered_since.get_or_insert(now);
         }
         frames
@@ -212,6 +213,7 @@ impl Transfers {
 
     /// Handles the close of a counter by the peer.
     pub(crate) fn forget(&mut self, counter: CounterId) {
+        // Its transfers go on: their pages arrive, and nobody counts them.
         self.outbox.forget(counter);
     }
 
@@ -238,6 +240,32 @@ impl Transfers {
     /// Returns the number of transfers and of their operations in flight.
     pub(crate) fn count(&self) -> usize {
         self.transfers.iter().count() + self.outbox.in_flight()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Transfer)> {
+        self.transfers.iter()
+    }
+
+    /// Returns the id of a link if pages are posted to it.
+    pub(crate) fn posts_over(&self, link: usize) -> Option<LinkId> {
+        self.outbox.posts_over(link)
+    }
+
+    /// Returns `true` if a transfer of this priority has something to post, and nothing of this peer has
+    /// to end first.
+    pub(crate) fn could_post(&self, priority: Priority) -> bool {
+        self.outbox.could_post(priority)
+    }
+
+    /// Checks that the outbox has the same transfers, and accounts these operations, which are in flight
+    /// or have failed.
+    pub(crate) fn check(&self, key: PeerKey, posted: &[&Posted]) {
+        let ids = self.transfers.iter().map(|(id, _)| id);
+        assert!(ids.eq(self.outbox.ids()), "transfers: those of {key:?} and of its outbox differ");
+        assert!(!self.has_finished(), "transfers: one of {key:?} has finished, and nobody was told");
+        let (is_asked, since) = (self.outbox.unanswered() > 0, self.unanswered_since);
+        assert_eq!(is_asked, since.is_some(), "transfers: questions to {key:?}");
+        self.outbox.check(&key, posted, |id| self.parked.contains(&id));
     }
 
     /// Returns the bytes of memory that are held.

@@ -160,6 +160,24 @@ fn one_whose_link_is_lost_after_its_deadline_ends_with_its_operations() {
     assert_eq!(post(&mut machine).0, []);
 }
 
+/// The peer would take its memory back, and bytes of the aborted write would land in it.
+#[test]
+fn a_revoked_grant_is_confirmed_when_the_peer_has_stopped_the_link_that_was_lost() {
+    let (mut machine, slots) = write(1, MS);
+    machine.handle_frame(PEER, Frame::Revoke { grant: GRANT }, 2 * MS);
+    lose_link(&mut machine, slots, 3 * MS);
+    step(&mut machine, 6 * MS);
+    while machine.poll_control().is_some() {}
+    let said = frames(&mut machine);
+    let question = said.iter().find(|frame| matches!(frame, Frame::Settle { .. }));
+    let Some(Frame::Settle { link, counter }) = question.cloned() else { panic!("{said:?}") };
+    let is_word = |frame: &Frame| matches!(frame, Frame::Revoked { grant: GRANT });
+    assert!(!said.iter().any(is_word), "{said:?}");
+    assert_eq!(end(&mut machine), Some((Err(TransferFault::Revoked), true, 0)), "its user need not wait");
+    machine.handle_frame(PEER, Frame::Settled { link, counter, pages: 0 }, 7 * MS);
+    assert!(frames(&mut machine).iter().any(is_word));
+}
+
 #[test]
 fn one_that_is_reconciled_at_its_deadline_ends_when_the_peer_has_stopped_the_link() {
     let (mut machine, slots) = write(1, MS);

@@ -166,6 +166,12 @@ fn a_grant_that_is_made_for_a_peer_that_is_gone_is_revoked() {
         machine.withdraw_from(OpId(1), publication, (PEER, &[]), 10 * MS, 0);
         assert_eq!(asked(&mut machine), [(publication, PEER)]);
         assert!(revoked(&mut machine).is_empty());
+        if let Err(error) = machine.may_grant(PEER) {
+            assert!(!is_left, "{error}");
+            machine.handle_published(publication, PEER, Err(error));
+            assert_eq!(revoked(&mut machine), [(1, true)]);
+            continue;
+        }
         let grant = machine.grant(PEER, 64, Rights::READ, over_network(vec![Some((0, 1))]), 0);
         machine.handle_published(publication, PEER, Ok(grant));
         machine.handle_frame(PEER, Frame::Revoked { grant }, 0);
@@ -307,6 +313,26 @@ fn a_peer_that_is_lost_loses_its_grant_alone() {
     assert!(machine.poll_control().is_none(), "it stays published");
     machine.withdraw(Some(OpId(1)), publication, 10 * MS, 0);
     assert!(matches!(machine.poll_control(), Some(Control::GiveBackPublished { .. })));
+}
+
+/// The owner may have admitted this side between the two.
+#[test]
+fn a_refusal_is_no_answer_to_a_later_request() {
+    let mut machine = ready();
+    machine.open(OpId(1), PEER, 7, 0);
+    machine.open(OpId(2), PEER, 7, 0);
+    frames(&mut machine);
+    let refused = |publication| Frame::NotOpened { publication, reason: "not yet".to_owned() };
+    machine.handle_frame(PEER, refused(7), 0);
+    let told = events(&mut machine);
+    assert!(matches!(told[..], [.., Event::Opened(OpId(1), Err(OpenError::Refused { .. }))]), "{told:?}");
+    assert_eq!(frames(&mut machine), [Frame::Open { publication: 7 }]);
+    machine.handle_frame(PEER, Frame::Grant(hostile::grant(5)), 0);
+    machine.handle_frame(PEER, Frame::Opened { publication: 7, grant: 5 }, 0);
+    machine.handle_frame(PEER, refused(7), 0);
+    let told = events(&mut machine);
+    assert!(matches!(told[..], [.., Event::Opened(OpId(2), Ok(_))]), "{told:?}");
+    assert!(frames(&mut machine).is_empty());
 }
 
 #[test]

@@ -90,6 +90,18 @@ fn a_lost_peer_takes_no_counter_with_it() {
 }
 
 #[test]
+fn a_refusal_is_no_answer_to_a_later_request_either() {
+    let mut machine = ready();
+    machine.open_shared_counter(OpId(1), PEER, 7, 0);
+    machine.open_shared_counter(OpId(2), PEER, 7, 0);
+    frames(&mut machine);
+    machine.handle_frame(PEER, Frame::CounterNotOpened { shared: 7, reason: "not yet".to_owned() }, 0);
+    let told = events(&mut machine);
+    assert!(matches!(told[..], [.., Event::CounterOpened(OpId(1), Err(_))]), "{told:?}");
+    assert_eq!(frames(&mut machine), [Frame::OpenCounter { shared: 7 }]);
+}
+
+#[test]
 fn every_request_to_open_a_counter_is_answered() {
     let mut machine = ready();
     for (op, shared) in [(1, 7), (2, 7), (3, 8), (4, 9), (5, 10)] {
