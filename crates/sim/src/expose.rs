@@ -107,8 +107,11 @@ impl World {
         if properties.ended_keys != EndedKeys::Reported {
             return true;
         }
-        let guard =
-            memory.guard_key(needed(self.keys[key].rights)).ok().filter(|_| !self.exchanges.pauses(memory));
+        // A guard that is made must be ended, and here nothing would end it.
+        if self.exchanges.pauses(memory) {
+            return false;
+        }
+        let guard = memory.guard_key(needed(self.keys[key].rights)).ok();
         let is_possible = guard.is_some();
         self.keys[key].guards.extend(guard);
         is_possible
