@@ -494,7 +494,7 @@ impl Outbox {
         let of = self.take(&posted);
         let Posted { transfer, owed, operation, .. } = posted;
         of.delivered += operation.bytes;
-        let may_be_done = of.in_flight == 0;
+        let (may_be_done, is_aborted) = (of.in_flight == 0, of.is_aborted);
         // A notification has nothing to reuse.
         if operation.bytes > 0 && self.spare.len() < self.spare_max {
             self.spare.push(operation);
@@ -505,7 +505,9 @@ impl Outbox {
             // It may have been the last resent operation of that loss.
             frames.extend(self.reconcile(key));
         }
-        if may_be_done {
+        if may_be_done && is_aborted {
+            self.release_aborted(transfer);
+        } else if may_be_done {
             self.check_done(transfer);
         }
         frames
@@ -547,6 +549,7 @@ impl Outbox {
             transfer.plan.pages_left() == 0 && transfer.refused.is_empty() && transfer.resends.is_empty();
         // Everything is in flight, so the transfer completes by itself.
         if is_posted {
+            self.release_aborted(id);
             return Vec::new();
         }
         transfer.abort_rest();
@@ -554,7 +557,7 @@ impl Outbox {
         for Resend { owed, pages, .. } in std::mem::take(&mut transfer.resends) {
             frames.extend(owed.and_then(|key| self.abort_resend(key, pages)));
         }
-        self.check_done(id);
+        self.release_aborted(id);
         frames
     }
 
@@ -574,6 +577,12 @@ impl Outbox {
         owed.resends -= 1;
         owed.aborted += u64::from(pages);
         self.reconcile(key)
+    }
+
+    /// Has [`lose`](Self::lose) ask about a link on which no pages were in flight: something else of this
+    /// side may still land.
+    pub fn ask_about(&mut self, link: usize) {
+        self.owed.entry((self.settings[link].id, CounterId::NONE)).or_default();
     }
 
     /// Handles the loss of a link. The caller has stopped its card and taken every buffer back;
@@ -681,7 +690,29 @@ impl Outbox {
             self.unanswered -= usize::from(owed.is_asked && owed.settled.is_none());
             owed.settled = Some(pages);
         }
-        self.reconcile((link_id, counter)).into_iter().collect()
+        let frame = self.reconcile((link_id, counter));
+        let aborted = |(id, transfer): (u64, &Transfer)| transfer.is_aborted.then_some(TransferId(id));
+        for id in self.transfers.iter().filter_map(aborted).collect::<Vec<_>>() {
+            self.release_aborted(id);
+        }
+        frame.into_iter().collect()
+    }
+
+    /// Ends the wait of an aborted transfer for links that have stopped. Their pages are reported when others
+    /// that share a counter with it have sent theirs again, which may never be.
+    fn release_aborted(&mut self, id: TransferId) {
+        let Some(transfer) = self.transfers.get_mut(id.0) else { return };
+        let is_left = transfer.in_flight > 0 || transfer.has_posts();
+        for owed in self.owed.values_mut().filter(|owed| owed.settled.is_some() && !is_left) {
+            let before = owed.transfers.len();
+            owed.transfers.retain(|it| *it != id);
+            if owed.transfers.len() < before {
+                transfer.owed -= 1;
+                // Not all of its pages are counted.
+                transfer.is_incomplete = true;
+            }
+        }
+        self.check_done(id);
     }
 
     /// Reports the pages that the receiver has not counted, once all of them have arrived.
@@ -1009,6 +1040,33 @@ mod tests {
         assert_eq!(last.immediate().map(Immediate::pages), Some(1));
         assert_eq!(outbox.complete(last), []);
         assert!(outbox.finished().is_some_and(|finished| finished.is_whole) && outbox.is_idle());
+    }
+
+    #[test]
+    fn an_aborted_transfer_does_not_wait_for_what_another_sends_again() {
+        let counter = CounterId::from_raw(5 << 8);
+        let mut outbox = of_long_page(Some(counter), false);
+        let page = || (Pages::contiguous(1, 10), 10);
+        let plan = Plan::new(10, page(), page()).unwrap();
+        let second = outbox.submit(plan, Some(counter), Scope::Network, Priority::Normal);
+        let parts = posts(&mut outbox);
+        outbox.lose(0, parts);
+        assert_eq!(outbox.abort(second), []);
+        assert!(outbox.finished().is_none(), "the receiver has not stopped the lost link");
+        // No link is left for the first one.
+        assert_eq!(outbox.settled(LinkId(1), counter, 0), []);
+        let finished = outbox.finished().expect("it is over");
+        assert_eq!((finished.transfer, finished.is_whole), (second, false));
+        assert!(outbox.finished().is_none());
+        // What comes first and what comes last makes no difference.
+        let mut outbox = of_long_page(Some(counter), false);
+        let plan = Plan::new(10, page(), page()).unwrap();
+        let second = outbox.submit(plan, Some(counter), Scope::Network, Priority::Normal);
+        let parts = posts(&mut outbox);
+        outbox.lose(0, parts);
+        outbox.settled(LinkId(1), counter, 0);
+        assert_eq!(outbox.abort(second), []);
+        assert_eq!(outbox.finished().map(|it| it.transfer), Some(second));
     }
 
     #[test]
