@@ -109,6 +109,11 @@ impl SimNetwork {
         self.lock().registrations
     }
 
+    /// Returns whether a card could not be reset, so that nothing stops its operations.
+    pub fn has_lost_card(&self) -> bool {
+        self.lock().cards.iter().any(|card| card.state == CardState::Lost)
+    }
+
     /// Returns the number of operations and keys of dropped cards without proof that they have
     /// stopped. Their memory is kept.
     pub fn leaked(&self) -> usize {

@@ -136,7 +136,7 @@ impl Machine {
                 *uses.entry(new.grant).or_default() += 1;
             }
         }
-        let may_be_unused = peer.transfers.unanswered_since().is_some();
+        let may_be_unused = peer.may_land();
         peer.granted.check(key, &uses, (peer.has_unstopped, may_be_unused), peer.links.len());
     }
 

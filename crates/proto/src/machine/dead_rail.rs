@@ -43,7 +43,9 @@ impl Machine {
         let link = &mut peer.links[index];
         let (rail, id) = (link.rail(), link.id());
         // It was down when the rail died, and stays down: nothing offers a link over a dead rail.
-        let Some(Remains { key: link_key, failed: mut lost, .. }) = link.abandon() else { return };
+        let Some(Remains { key: link_key, failed: mut lost, has_unknown_atomic, .. }) = link.abandon() else {
+            return;
+        };
         self.rails[rail].remove_link(link_key);
         for what in stuck {
             match what {
@@ -61,6 +63,9 @@ impl Machine {
         self.schedule_sending(key);
         // A lost peer gets no more frames.
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
+        if has_unknown_atomic {
+            peer.transfers.ask_about(index);
+        }
         let frames = peer.transfers.lose(index, lost, now);
         self.send(key, Frame::LinkLost { link: id, is_quiet: false, reason: error.to_string() });
         self.send_all(key, frames);

@@ -1,7 +1,7 @@
 //! Grants: local memory that peers may access, and memory of peers that this side may access.
 
 use super::TransferFault;
-use super::own_grants::{GivenBack, Next, OwnGrant, Proofs, Reach, Wish};
+use super::own_grants::{GivenBack, Next, OwnGrant, Proofs, Reach, Resets, Wish};
 use super::peer::Link;
 use super::rail::RailState;
 use super::work::{Control, KeysEnded};
@@ -23,6 +23,17 @@ pub struct RemoteKeys {
     /// Address and key, by rail. `None` for rails of another scope, and for rails that bind keys to
     /// links.
     pub by_rail: Vec<Option<(u64, u64)>>,
+}
+
+/// Whether the peer of a grant whose keys have ended was stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    /// Nothing of it reaches the memory any more.
+    Proven,
+    /// A rail is about to be reset.
+    Awaited,
+    /// Nothing proves it.
+    Unknown,
 }
 
 impl Machine {
@@ -146,21 +157,17 @@ impl Machine {
             // A frame, a report or the timer comes back to it.
             Next::Wait => {}
             Next::EndKeys => self.control.push_back(Control::EndKeys { grant: id }),
-            Next::Prove(Proofs { by_reset, by_report, asks, is_late }) => {
-                let key = grant.peer();
-                let is_awaited = (by_reset && self.ask_proof(id)) || by_report;
+            Next::Prove(Proofs { by_stop, by_report, asks, is_late }) => {
+                let stop = by_stop.map_or(Stop::Unknown, |resets| self.stop(id, resets));
+                let is_awaited = stop == Stop::Awaited || by_report;
                 if is_late || !is_awaited {
-                    // The memory comes back without a proof then: it stays exposed, and is no slice.
-                    if let Some(publication) = self.grants.publication_of(id).filter(|_| is_awaited) {
-                        self.tell_not_proven(publication, key);
-                    }
-                    self.give_back(id);
+                    self.give_back(id, stop == Stop::Proven && !is_awaited);
                 } else if asks {
                     // Again with each run: what kept a rail from it may be over.
                     self.control.push_back(Control::ProveKeys { grant: id });
                 }
             }
-            Next::GiveBack => self.give_back(id),
+            Next::GiveBack { is_proven } => self.give_back(id, is_proven),
         }
     }
 
@@ -172,8 +179,13 @@ impl Machine {
         let awaited = awaited.into_iter().filter(is_alive).collect();
         // Nothing gives it back while its keys are being ended.
         let grant = self.grants.get_mut(id).expect("keys are ended before their memory comes back");
-        grant.keys_ended(is_proven, awaited, now);
+        // No peer has got a key that was bound to no link: nothing needs to end it.
+        let has_failed = !errors.is_empty() && !is_proven;
+        grant.keys_ended(is_proven, has_failed, awaited, now);
         let key = grant.peer();
+        if let Some(publication) = grant.publication().filter(|_| has_failed) {
+            self.publications.key_failed(publication, key, &self.peers[key].certificate_names);
+        }
         for error in errors {
             self.report_peer(key, PeerChange::Note(error));
         }
@@ -206,25 +218,41 @@ impl Machine {
 
     /// Asks for the proof that an ended key does not give: the end of the peer's links where a link
     /// ends alone, which is done before the memory is given back, and otherwise a reset of the rail.
-    /// Returns `true` if a reset is still missing.
-    fn ask_proof(&mut self, id: u64) -> bool {
+    fn stop(&mut self, id: u64, resets: Resets) -> Stop {
         self.end_links_of(id);
         let rails = &self.rails;
         let grant = self.grants.get_mut(id).expect("the end of a link gives no memory back");
-        let of_grant = grant.scope();
+        let (key, of_grant) = (grant.peer(), grant.scope());
+        // A key that is alive lets in what the peer posts over its next link.
+        let mut is_provable = !grant.has_failed_key();
         let before = grant.generations(|| rails.iter().map(RailState::generation).collect());
-        let is_awaited = |(rail, before): (&RailState, &u64)| {
+        let needs_reset = |(rail, before): &(&RailState, &u64)| {
             let Properties { ended_keys, links_end_alone, .. } = rail.properties();
-            // A dead rail is never reset, so it cannot provide a proof.
-            let is_provable = *ended_keys == EndedKeys::StopNew && !links_end_alone && rail.death().is_none();
-            rail.scope() == of_grant && is_provable && rail.generation() == *before
+            let is_unstopped = *ended_keys == EndedKeys::StopNew && !links_end_alone;
+            rail.scope() == of_grant && is_unstopped && rail.generation() == **before
         };
-        let awaited: Vec<bool> = rails.iter().zip(before).map(is_awaited).collect();
-        let key = grant.peer();
-        for rail in (0..awaited.len()).filter(|rail| awaited[*rail]) {
-            self.reset_because_of(key, rail);
+        let needed: Vec<bool> = rails.iter().zip(before).map(|rail| needs_reset(&rail)).collect();
+        let mut is_awaited = false;
+        for rail in (0..needed.len()).filter(|rail| needed[*rail]) {
+            match resets {
+                // A dead rail is never reset.
+                _ if self.rails[rail].death().is_some() => is_provable = false,
+                Resets::No => is_provable = false,
+                Resets::Asked => {
+                    self.ask_reset(rail);
+                    is_awaited = true;
+                }
+                Resets::Caused => {
+                    self.reset_because_of(key, rail);
+                    is_awaited = true;
+                }
+            }
         }
-        awaited.contains(&true)
+        match is_provable {
+            _ if is_awaited => Stop::Awaited,
+            true => Stop::Proven,
+            false => Stop::Unknown,
+        }
     }
 
     /// Ends the links over which the peer of a grant may have operations in flight with ended keys.
@@ -247,9 +275,14 @@ impl Machine {
         }
     }
 
-    fn give_back(&mut self, id: u64) {
+    /// Gives memory back. Without a proof it stays exposed, and is no slice.
+    fn give_back(&mut self, id: u64, is_proven: bool) {
         let grant = self.grants.get_mut(id).expect("the grant whose step it is");
-        let op = grant.give_back();
+        let (op, key) = (grant.give_back(), grant.peer());
+        // The memory of a publication stays with it, and does not show whether this grant has ended.
+        if let Some(publication) = grant.publication().filter(|_| !is_proven) {
+            self.tell_not_proven(publication, key);
+        }
         self.control.push_back(Control::GiveBack { grant: id, op });
     }
 
@@ -357,10 +390,11 @@ impl Machine {
     }
 
     /// Confirms the end of the grants that the peer revokes and that nothing of this side uses, unless
-    /// bytes of a lost link may still land: a transfer that was aborted does not wait for that.
+    /// something may still land over a lost link: a transfer that was aborted does not wait for that, and
+    /// an atomic is answered at once.
     pub(super) fn confirm_unused(&mut self, key: PeerKey) {
         let peer = &mut self.peers[key];
-        if peer.transfers.unanswered_since().is_none() {
+        if !peer.may_land() {
             for grant in peer.granted.take_unused() {
                 self.send(key, Frame::Revoked { grant });
             }

@@ -80,7 +80,7 @@ impl Machine {
         let peer = &mut self.peers[key];
         let link = &mut peer.links[index];
         let (rail, id) = (link.rail(), link.id());
-        let Remains { key: link_key, failed, is_quiet, why } = link.drained(retry_at);
+        let Remains { key: link_key, failed, has_unknown_atomic, is_quiet, why } = link.drained(retry_at);
         let is_lost = peer.is_lost();
         self.rails[rail].remove_link(link_key);
         // The transfers of a lost peer end without another link.
@@ -91,6 +91,9 @@ impl Machine {
         self.send(key, Frame::LinkLost { link: id, is_quiet, reason });
         self.need_all_links(key);
         let peer = &mut self.peers[key];
+        if has_unknown_atomic {
+            peer.transfers.ask_about(index);
+        }
         let frames = peer.transfers.lose(index, failed, now);
         self.send_all(key, frames);
         self.send_messages_again(key, id);

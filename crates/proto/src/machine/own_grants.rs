@@ -68,6 +68,8 @@ enum Keys {
     Ended {
         /// `true` if no operation can reach the memory any more.
         is_proven: bool,
+        /// Whether a rail could not end its key: nothing proves that it has ended.
+        has_failed: bool,
         since: u64,
     },
 }
@@ -127,21 +129,35 @@ pub(super) enum Next {
     EndKeys,
     /// The keys have ended, and it is not proven that no operation reaches the memory.
     Prove(Proofs),
-    /// The memory must be given back.
-    GiveBack,
+    /// The memory must be given back. `is_proven`: no operation reaches it any more.
+    GiveBack {
+        is_proven: bool,
+    },
 }
 
 /// The proofs that are missing. The memory is given back without them if none of them can come, or
 /// if it `is_late`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Proofs {
-    /// Rails must be reset, or the peer's links ended: it has not said that it has stopped.
-    pub(super) by_reset: bool,
+    /// Set if the peer's links must be ended, or rails reset: it has not said that it has stopped, or its
+    /// word is not enough.
+    pub(super) by_stop: Option<Resets>,
     /// A rail will report the end of its key.
     pub(super) by_report: bool,
     /// Such rails must be asked to prove it by themselves.
     pub(super) asks: bool,
     pub(super) is_late: bool,
+}
+
+/// Whether a rail is reset for a proof, which costs all its peers their links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Resets {
+    /// The peer has said that it has stopped, and nobody has asked for more.
+    No,
+    /// It has said so, and whoever revokes must know it.
+    Asked,
+    /// It has not said so, and its budget of resets pays for it.
+    Caused,
 }
 
 /// The state of the peer that may reach the memory.
@@ -388,10 +404,16 @@ impl OwnGrant {
         self.keys == Keys::Alive && self.ending.is_none()
     }
 
-    /// Notes that the keys have ended. These rails will report when it is proven.
-    pub(super) fn keys_ended(&mut self, is_proven: bool, awaited: Vec<usize>, now: u64) {
+    /// Notes that the keys have ended. These rails will report when it is proven. `has_failed`: a rail could
+    /// not end its key.
+    pub(super) fn keys_ended(&mut self, is_proven: bool, has_failed: bool, awaited: Vec<usize>, now: u64) {
         debug_assert_eq!(self.keys, Keys::Ending, "keys end when they are asked to");
-        (self.keys, self.awaited) = (Keys::Ended { is_proven, since: now }, awaited);
+        (self.keys, self.awaited) = (Keys::Ended { is_proven, has_failed, since: now }, awaited);
+    }
+
+    /// Returns whether a rail could not end its key.
+    pub(super) fn has_failed_key(&self) -> bool {
+        matches!(self.keys, Keys::Ended { has_failed: true, .. })
     }
 
     /// Notes that a rail has reported the end of its key.
@@ -431,10 +453,7 @@ impl OwnGrant {
             }
             Keys::Ending => Next::Wait,
             // A proof makes the word of the peer unnecessary.
-            Keys::Ended { is_proven: true, .. } => Next::GiveBack,
-            // A peer that has not confirmed may have writes in flight. A reset stops them, and is
-            // the proof. It costs all other peers of the rail their links, so it is not done for a
-            // peer that has confirmed: the memory then comes back without a proof.
+            Keys::Ended { is_proven: true, .. } => Next::GiveBack { is_proven: true },
             Keys::Ended { since, .. } => {
                 let by_report = !self.awaited.is_empty();
                 let confirmed_within = match (has_word, is_lost) {
@@ -444,9 +463,19 @@ impl OwnGrant {
                     (false, false) => u64::MAX,
                 };
                 let asks = by_report && (is_due || now >= since.saturating_add(confirmed_within));
-                match has_word && (!by_report || is_late) {
-                    true => Next::GiveBack,
-                    false => Next::Prove(Proofs { by_reset: !has_word, by_report, asks, is_late }),
+                // A peer that has not confirmed may have writes in flight. The end of its links, or a reset,
+                // stops them, and is the proof. It is not needed for a peer that has confirmed if the memory
+                // stays exposed when it comes back. A publication goes on, and its owner takes the answer
+                // for the proof: a peer may lie.
+                let by_stop = match has_word {
+                    false => Some(Resets::Caused),
+                    true if !ending.until.is_proven => None,
+                    true if ending.until == Until::NEVER => Some(Resets::No),
+                    true => Some(Resets::Asked),
+                };
+                match by_stop.is_none() && (!by_report || is_late) {
+                    true => Next::GiveBack { is_proven: false },
+                    false => Next::Prove(Proofs { by_stop, by_report, asks, is_late }),
                 }
             }
         }
@@ -493,7 +522,11 @@ mod tests {
     }
 
     fn by_reset(is_late: bool) -> Next {
-        Next::Prove(Proofs { by_reset: true, by_report: false, asks: false, is_late })
+        Next::Prove(Proofs { by_stop: Some(Resets::Caused), by_report: false, asks: false, is_late })
+    }
+
+    fn given(is_proven: bool) -> Next {
+        Next::GiveBack { is_proven }
     }
 
     fn next(grants: &mut OwnGrants, id: u64, reach: Reach, now: u64) -> Next {
@@ -506,7 +539,7 @@ mod tests {
         assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE - 1), Next::Wait);
         assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), Next::EndKeys);
         assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), Next::Wait, "they are being ended");
-        grants.get_mut(id).unwrap().keys_ended(false, Vec::new(), 1);
+        grants.get_mut(id).unwrap().keys_ended(false, false, Vec::new(), 1);
         assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), by_reset(true));
     }
 
@@ -516,16 +549,16 @@ mod tests {
         assert!(grants.of_peer(id, PeerKey(4)).is_none(), "it is not that peer's");
         assert!(grants.of_peer(id, PEER).unwrap().acknowledge());
         assert_eq!(next(&mut grants, id, Reach::Well, 1), Next::EndKeys);
-        grants.get_mut(id).unwrap().keys_ended(false, Vec::new(), 1);
-        assert_eq!(next(&mut grants, id, Reach::Well, 1), Next::GiveBack);
+        grants.get_mut(id).unwrap().keys_ended(false, false, Vec::new(), 1);
+        assert_eq!(next(&mut grants, id, Reach::Well, 1), given(false));
     }
 
     #[test]
     fn a_lost_peer_is_stopped_unless_it_said_goodbye() {
-        for (is_quiet, then) in [(true, Next::GiveBack), (false, by_reset(false))] {
+        for (is_quiet, then) in [(true, given(false)), (false, by_reset(false))] {
             let (mut grants, id) = revoked();
             assert_eq!(next(&mut grants, id, Reach::Lost { is_quiet }, 1), Next::EndKeys);
-            grants.get_mut(id).unwrap().keys_ended(false, Vec::new(), 1);
+            grants.get_mut(id).unwrap().keys_ended(false, false, Vec::new(), 1);
             assert_eq!(next(&mut grants, id, Reach::Lost { is_quiet }, 1), then);
         }
     }
@@ -534,8 +567,8 @@ mod tests {
     fn what_a_dead_key_proves_is_given_back_at_once() {
         let (mut grants, id) = revoked();
         next(&mut grants, id, Reach::Lost { is_quiet: false }, 1);
-        grants.get_mut(id).unwrap().keys_ended(true, Vec::new(), 1);
-        assert_eq!(next(&mut grants, id, Reach::Lost { is_quiet: false }, 1), Next::GiveBack);
+        grants.get_mut(id).unwrap().keys_ended(true, false, Vec::new(), 1);
+        assert_eq!(next(&mut grants, id, Reach::Lost { is_quiet: false }, 1), given(true));
         assert_eq!(grants.get_mut(id).unwrap().give_back(), Some(OP));
         assert_eq!(next(&mut grants, id, Reach::Lost { is_quiet: false }, 1), Next::Wait, "it is going");
         let back = GivenBack { peer: PEER, later: None, publication: None };
@@ -557,7 +590,7 @@ mod tests {
     fn one_in_its_users_hand_waits_until_it_is_asked_for() {
         let (mut grants, id) = revoked();
         next(&mut grants, id, Reach::Well, DEADLINE);
-        grants.get_mut(id).unwrap().keys_ended(true, Vec::new(), 1);
+        grants.get_mut(id).unwrap().keys_ended(true, false, Vec::new(), 1);
         grants.get_mut(id).unwrap().give_back();
         assert_eq!(grants.left_with_user(id), Some(PEER), "its user has a handle on it");
         assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), Next::Wait);
@@ -567,7 +600,7 @@ mod tests {
         let wish = grants.revoke(id, Some(OP), DEADLINE, 0);
         assert_eq!(wish, Some(Wish { peer: PEER, is_first: false, begins: true, before: None }));
         assert_eq!(grants.take_revoking(), [id], "once");
-        assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), Next::GiveBack);
+        assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), given(true));
     }
 
     #[test]
@@ -576,13 +609,13 @@ mod tests {
         for op in [Some(OpId(8)), None] {
             let (mut grants, id) = revoked();
             next(&mut grants, id, Reach::Well, DEADLINE);
-            grants.get_mut(id).unwrap().keys_ended(true, Vec::new(), 1);
+            grants.get_mut(id).unwrap().keys_ended(true, false, Vec::new(), 1);
             grants.get_mut(id).unwrap().give_back();
             let wish = grants.revoke(id, op, 2 * DEADLINE, DEADLINE);
             assert_eq!(wish, Some(Wish { peer: PEER, is_first: false, begins: false, before: None }));
             assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), Next::Wait, "it is going");
             assert_eq!(grants.left_with_user(id), None);
-            assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), Next::GiveBack);
+            assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), given(true));
         }
     }
 
@@ -636,8 +669,9 @@ mod tests {
         (grants, id)
     }
 
-    fn by_report(by_reset: bool, asks: bool, is_late: bool) -> Next {
-        Next::Prove(Proofs { by_reset, by_report: true, asks, is_late })
+    fn by_report(is_caused: bool, asks: bool, is_late: bool) -> Next {
+        let by_stop = is_caused.then_some(Resets::Caused);
+        Next::Prove(Proofs { by_stop, by_report: true, asks, is_late })
     }
 
     #[test]
@@ -645,12 +679,12 @@ mod tests {
         let (mut grants, id) = reported();
         grants.get_mut(id).unwrap().acknowledge();
         assert_eq!(next(&mut grants, id, Reach::Well, 1), Next::EndKeys);
-        grants.get_mut(id).unwrap().keys_ended(false, vec![0, 2], 1);
+        grants.get_mut(id).unwrap().keys_ended(false, false, vec![0, 2], 1);
         assert_eq!(next(&mut grants, id, Reach::Well, 1), by_report(false, false, false));
         grants.get_mut(id).unwrap().key_proven(2, false);
         assert_eq!(next(&mut grants, id, Reach::Well, 1), by_report(false, false, false));
         grants.get_mut(id).unwrap().key_proven(0, true);
-        assert_eq!(next(&mut grants, id, Reach::Well, 1), Next::GiveBack);
+        assert_eq!(next(&mut grants, id, Reach::Well, 1), given(true));
     }
 
     #[test]
@@ -659,11 +693,11 @@ mod tests {
         // Ten for the proof, and a quarter of all for what is not foreseen.
         assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE - 36), Next::Wait);
         assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE - 35), Next::EndKeys);
-        grants.get_mut(id).unwrap().keys_ended(false, vec![0], DEADLINE - 35);
+        grants.get_mut(id).unwrap().keys_ended(false, false, vec![0], DEADLINE - 35);
         assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE - 35), by_report(true, true, false));
         assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), by_report(true, true, true));
         grants.get_mut(id).unwrap().acknowledge();
-        assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), Next::GiveBack, "without a proof");
+        assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), given(false), "without a proof");
     }
 
     #[test]
@@ -674,7 +708,7 @@ mod tests {
             grants.revoke(id, None, u64::MAX, 0);
             let reach = Reach::Lost { is_quiet };
             assert_eq!(next(&mut grants, id, reach, 1), Next::EndKeys);
-            grants.get_mut(id).unwrap().keys_ended(false, vec![0], 1);
+            grants.get_mut(id).unwrap().keys_ended(false, false, vec![0], 1);
             assert_eq!(next(&mut grants, id, reach, from), by_report(!is_quiet, true, false));
             assert_eq!(next(&mut grants, id, reach, from - 1), by_report(!is_quiet, false, false));
         }
@@ -687,7 +721,7 @@ mod tests {
         grants.revoke(id, None, u64::MAX, 0);
         grants.get_mut(id).unwrap().acknowledge();
         assert_eq!(next(&mut grants, id, Reach::Well, 5), Next::EndKeys);
-        grants.get_mut(id).unwrap().keys_ended(false, vec![0], 5);
+        grants.get_mut(id).unwrap().keys_ended(false, false, vec![0], 5);
         assert_eq!(next(&mut grants, id, Reach::Well, 4 + CONFIRMED_WITHIN), by_report(false, false, false));
         assert_eq!(next(&mut grants, id, Reach::Well, 5 + CONFIRMED_WITHIN), by_report(false, true, false));
     }
@@ -697,12 +731,30 @@ mod tests {
         let (mut grants, id) = reported();
         grants.get_mut(id).unwrap().acknowledge();
         next(&mut grants, id, Reach::Well, 1);
-        grants.get_mut(id).unwrap().keys_ended(false, vec![1], 1);
+        grants.get_mut(id).unwrap().keys_ended(false, false, vec![1], 1);
         grants.forget_rail(0);
         assert_eq!(next(&mut grants, id, Reach::Well, 1), by_report(false, false, false));
         grants.forget_rail(1);
-        assert_eq!(next(&mut grants, id, Reach::Well, 1), Next::GiveBack);
+        assert_eq!(next(&mut grants, id, Reach::Well, 1), given(false));
         assert!(grants.get_mut(id).unwrap().must_tell() && !grants.get_mut(id).unwrap().must_tell());
+    }
+
+    #[test]
+    fn the_word_of_a_peer_is_not_enough_for_a_publication_that_goes_on() {
+        let stopped = |grants: &mut OwnGrants, id, resets| {
+            grants.get_mut(id).unwrap().acknowledge();
+            assert_eq!(next(grants, id, Reach::Well, 1), Next::EndKeys);
+            grants.get_mut(id).unwrap().keys_ended(false, false, Vec::new(), 1);
+            let proofs = Proofs { by_stop: Some(resets), by_report: false, asks: false, is_late: false };
+            assert_eq!(next(grants, id, Reach::Well, 2 * DEADLINE), Next::Prove(proofs));
+        };
+        let asked = Until { deadline: DEADLINE, is_proven: true };
+        for (until, resets) in [(asked, Resets::Asked), (Until::NEVER, Resets::No)] {
+            let mut grants = OwnGrants::default();
+            let id = grants.add(PEER, SCOPE, None, &mut Names::new([7; 32]));
+            grants.revoke_published(id, until, 0).unwrap();
+            stopped(&mut grants, id, resets);
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ impl Machine {
         self.now = now;
         // Its handle may outlive it.
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
-        peer.is_left = true;
+        peer.left_at.get_or_insert(now);
         self.touch(key);
         self.end_published_grants(key);
         self.finish_leaving(key);
@@ -35,16 +35,19 @@ impl Machine {
     }
 
     fn finish_leaving(&mut self, key: PeerKey) {
+        let (now, silence) = (self.now, self.tuning.silence);
         // The timers of its links may have lost it a moment ago.
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
         // A peer that can still confirm the end of its grants saves the rail a reset, and with that
         // all other peers their links.
-        let is_settled = peer.transfers.unanswered_since().is_none();
-        let is_done = peer.links.in_flight() == 0 && is_settled && peer.is_idle() && peer.revoking == 0;
+        let is_settled = !peer.may_land();
+        let is_quiet = peer.links.in_flight() == 0 && is_settled;
+        let is_done = is_quiet && peer.is_idle() && peer.revoking == 0;
         // Until the peer holds its messages, they may have to be sent again.
-        if peer.is_left && is_done && peer.outgoing.is_held() {
+        let is_over = is_done && peer.outgoing.is_held();
+        if peer.is_left() && (is_over || peer.is_stranded(now, silence)) {
             // The goodbye asserts that nothing is in flight, which a dead rail makes unprovable.
-            if !peer.has_unstopped {
+            if is_quiet && !peer.has_unstopped {
                 self.confirm(key);
                 self.send(key, Frame::Goodbye);
             }

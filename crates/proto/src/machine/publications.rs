@@ -30,6 +30,9 @@ pub(super) struct Publication {
     admission: Admission,
     /// The grant of each peer that has opened it.
     grants: BTreeMap<PeerKey, PeerGrant>,
+    /// The peers of grants with a key that a rail could not end, with the names of their certificates. It is
+    /// never proven that they have stopped.
+    unstopped: BTreeMap<PeerKey, Vec<String>>,
     /// Set while it is being withdrawn from all peers.
     withdrawal: Option<Withdrawal>,
 }
@@ -81,7 +84,8 @@ impl Publications {
     pub(super) fn add(&mut self, rights: Rights, access: Access, names: &mut Names) -> u64 {
         let id = names.draw(|id| !self.all.contains_key(&id));
         let (admission, grants, withdrawal) = (Admission::new(access), BTreeMap::new(), None);
-        self.all.insert(id, Publication { rights, admission, grants, withdrawal });
+        let unstopped = BTreeMap::new();
+        self.all.insert(id, Publication { rights, admission, grants, unstopped, withdrawal });
         id
     }
 
@@ -143,11 +147,12 @@ impl Publications {
     }
 
     /// Begins to withdraw a publication from some peers. Returns the grants to revoke, or `None` if none
-    /// of these peers has it. The request is in [`ended`](Self::ended) or [`late`](Self::late) later.
+    /// of these peers has it. The request, if there is one, is in [`ended`](Self::ended) or
+    /// [`late`](Self::late) later.
     pub(super) fn withdraw_from(
         &mut self,
         id: u64,
-        op: OpId,
+        op: Option<OpId>,
         deadline: u64,
         of: impl Fn(PeerKey) -> bool,
     ) -> Option<Vec<u64>> {
@@ -159,7 +164,7 @@ impl Publications {
         let grants = self.end(id, Until { deadline, is_proven: true }, peers.iter().copied());
         // It waits for grants that were being withdrawn before, too: its user asks whether nobody can reach the
         // memory.
-        self.waits.push(Wait { op, publication: id, deadline, peers });
+        self.waits.extend(op.map(|op| Wait { op, publication: id, deadline, peers }));
         Some(grants)
     }
 
@@ -182,6 +187,18 @@ impl Publications {
         let is_over =
             |wait: &mut Wait| wait.publication == id && wait.peers.remove(&peer) && wait.peers.is_empty();
         self.waits.extract_if(.., is_over).map(|wait| wait.op).collect()
+    }
+
+    /// Notes that a rail could not end the key of a peer with these names.
+    pub(super) fn key_failed(&mut self, id: u64, peer: PeerKey, names: &[String]) {
+        if let Some(it) = self.all.get_mut(&id) {
+            it.unstopped.insert(peer, names.to_vec());
+        }
+    }
+
+    /// Returns `true` if the key of a peer that is concerned has not ended.
+    pub(super) fn is_unstopped(&self, id: u64, concerns: impl Fn(PeerKey, &[String]) -> bool) -> bool {
+        self.all.get(&id).is_some_and(|it| it.unstopped.iter().any(|(peer, names)| concerns(*peer, names)))
     }
 
     /// Returns `true` if a request waits for the end of a grant.
@@ -316,9 +333,9 @@ mod tests {
         for (withdraws_all, until) in [(false, late(20, true)), (true, late(10, false))] {
             let (mut all, id) = published(Access::Anyone);
             all.open(id, ONE, &[]);
-            assert_eq!(all.withdraw_from(id, OP, 30, |it| it == ONE), Some(vec![]));
-            assert_eq!(all.withdraw_from(id, OpId(6), 20, |it| it == ONE), Some(vec![]));
-            assert_eq!(all.withdraw_from(id, OpId(7), 20, |it| it == TWO), None, "it has none");
+            assert_eq!(all.withdraw_from(id, Some(OP), 30, |it| it == ONE), Some(vec![]));
+            assert_eq!(all.withdraw_from(id, Some(OpId(6)), 20, |it| it == ONE), Some(vec![]));
+            assert_eq!(all.withdraw_from(id, Some(OpId(7)), 20, |it| it == TWO), None, "it has none");
             if withdraws_all {
                 assert_eq!(all.withdraw(id, None, 10), Some(vec![]));
             }
@@ -339,8 +356,8 @@ mod tests {
             all.open(id, peer, &[]);
             all.made(id, peer, grant, true);
         }
-        assert_eq!(all.withdraw_from(id, OP, 30, |_| true), Some(vec![11, 12]));
-        assert_eq!(all.withdraw_from(id, OpId(6), 30, |it| it == TWO), Some(vec![12]));
+        assert_eq!(all.withdraw_from(id, Some(OP), 30, |_| true), Some(vec![11, 12]));
+        assert_eq!(all.withdraw_from(id, Some(OpId(6)), 30, |it| it == TWO), Some(vec![12]));
         assert!(all.ended(!id, ONE).is_empty(), "of another publication");
         assert!(all.ended(id, ONE).is_empty());
         assert_eq!(all.not_proven(id, TWO), [OP, OpId(6)]);

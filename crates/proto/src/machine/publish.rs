@@ -40,7 +40,7 @@ impl Machine {
     /// Handles a peer's request to open a publication.
     pub(super) fn on_open(&mut self, key: PeerKey, publication: u64) {
         let peer = &self.peers[key];
-        if peer.is_left {
+        if peer.is_left() {
             return self.refuse_opening(key, publication, "this side closes the connection".to_owned());
         }
         match self.publications.open(publication, key, &peer.certificate_names) {
@@ -56,7 +56,7 @@ impl Machine {
 
     /// Handles the grant of published memory to a peer that has opened it.
     pub fn handle_published(&mut self, publication: u64, key: PeerKey, made: Result<u64, RailError>) {
-        let is_there = self.peers.get(key).is_some_and(|peer| !peer.is_lost() && !peer.is_left);
+        let is_there = self.peers.get(key).is_some_and(|peer| !peer.is_lost() && !peer.is_left());
         match made {
             Ok(grant) => {
                 if let Some(own) = self.grants.get_mut(grant) {
@@ -133,12 +133,19 @@ impl Machine {
         deadline: u64,
         concerns: impl Fn(PeerKey, &[String]) -> bool,
     ) {
+        let is_provable = !self.publications.is_unstopped(publication, &concerns);
         let peers = &self.peers;
         let names_of = |key| peers.get(key).map_or(&[][..], |peer| &peer.certificate_names);
         let of = |key| concerns(key, names_of(key));
-        let Some(grants) = self.publications.withdraw_from(publication, op, deadline, of) else {
-            return self.answer_revoke(Some(op), Ok(()));
-        };
+        let waiting = is_provable.then_some(op);
+        let grants = self.publications.withdraw_from(publication, waiting, deadline, of);
+        if !is_provable {
+            // It is never proven, and they lose access all the same.
+            self.answer_revoke(Some(op), Err(NOT_PROVEN));
+        } else if grants.is_none() {
+            self.answer_revoke(Some(op), Ok(()));
+        }
+        let Some(grants) = grants else { return };
         // Some grants may not be made yet.
         self.touch_common();
         self.revoke_published(&grants, Until { deadline, is_proven: true });

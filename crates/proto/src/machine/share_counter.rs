@@ -34,7 +34,7 @@ impl Machine {
     /// Handles a peer's request to open a shared counter.
     pub(super) fn on_open_counter(&mut self, key: PeerKey, shared: u64) {
         let peer = &self.peers[key];
-        if peer.is_left {
+        if peer.is_left() {
             return self.refuse_counter(key, shared, "this side closes the connection");
         }
         match self.shared_counters.open(shared, key, &peer.certificate_names) {

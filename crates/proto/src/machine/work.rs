@@ -307,7 +307,13 @@ impl Machine {
         match it.what {
             Requested::Pages(posted) => self.page_done(key, posted, is_ok),
             Requested::Message(sequence) => self.message_done(key, index, sequence, is_ok),
-            Requested::Atomic(new, _) => self.atomic_done(new, slot, value.filter(|_| is_ok)),
+            Requested::Atomic(new, _) => {
+                if !is_ok {
+                    // Before its grant is released: the peer must not be told that nothing uses it.
+                    self.peers[key].links[index].keep_unknown_atomic();
+                }
+                self.atomic_done(new, slot, value.filter(|_| is_ok));
+            }
             // The loss of its peer has answered it. Its buffers were waited for.
             Requested::Answered => {}
         }

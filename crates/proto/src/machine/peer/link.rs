@@ -27,6 +27,8 @@ pub(crate) struct Link {
     in_flight: u32,
     /// Pages of failed operations. They go to another link when this one is lost.
     failed: Vec<Posted>,
+    /// Whether an atomic was answered of which it is not known whether it has had its effect.
+    has_unknown_atomic: bool,
     /// The generation of its rail when it was opened.
     generation: u64,
     /// Whether the peer reported that its end is lost.
@@ -41,6 +43,8 @@ pub(crate) struct Link {
     is_quiet: bool,
     /// The time of the last completion, or of the first post after a pause.
     moved_at: u64,
+    /// When it was ready for the last time, if it is not.
+    ready_until: u64,
     /// The times of the first and the last refusal while nothing of this side was in flight: a
     /// connection that is never established looks like this.
     refusals: Option<(u64, u64)>,
@@ -120,6 +124,8 @@ pub(crate) struct Remains {
     pub(crate) key: Option<LinkKey>,
     /// Pages that go to another link.
     pub(crate) failed: Vec<Posted>,
+    /// Whether an atomic may still have its effect, which nobody waits for.
+    pub(crate) has_unknown_atomic: bool,
     /// Whether all posted operations have landed.
     pub(crate) is_quiet: bool,
     /// The cause of its failure, if it was detected on this side.
@@ -137,6 +143,7 @@ impl Link {
             phase: Phase::Down { retry_at: now },
             in_flight: 0,
             failed: Vec::new(),
+            has_unknown_atomic: false,
             generation: 0,
             is_lost_there: false,
             may_land_late: false,
@@ -144,6 +151,7 @@ impl Link {
             own_mark: 0,
             is_quiet: true,
             moved_at: now,
+            ready_until: 0,
             refusals: None,
             why: String::new(),
         }
@@ -220,6 +228,11 @@ impl Link {
     /// Returns `true` if it connects these rails: first the local one.
     pub(crate) fn is_between(&self, pair: (usize, usize)) -> bool {
         (self.rail, self.peer_rail) == pair
+    }
+
+    /// Returns until when it was ready; `None` if it is.
+    pub(crate) fn ready_until(&self) -> Option<u64> {
+        (self.phase != Phase::Ready).then_some(self.ready_until)
     }
 
     pub(crate) fn is_down(&self) -> bool {
@@ -367,6 +380,9 @@ impl Link {
         if self.is_failing() {
             return false;
         }
+        if self.phase == Phase::Ready {
+            self.ready_until = now;
+        }
         self.phase = Phase::Draining { since: now };
         true
     }
@@ -377,6 +393,7 @@ impl Link {
         Remains {
             key: self.key.take(),
             failed: std::mem::take(&mut self.failed),
+            has_unknown_atomic: std::mem::take(&mut self.has_unknown_atomic),
             is_quiet: self.is_quiet,
             why: std::mem::take(&mut self.why),
         }
@@ -420,6 +437,16 @@ impl Link {
     pub(crate) fn keep_failed(&mut self, posted: Posted) {
         // Their bytes may land until the link has stopped, so nobody else may send them before.
         self.failed.push(posted);
+    }
+
+    /// Notes an atomic that has failed with it.
+    pub(crate) fn keep_unknown_atomic(&mut self) {
+        self.has_unknown_atomic = true;
+    }
+
+    /// Returns `true` if an atomic that was answered may still have its effect.
+    pub(crate) fn has_unknown_atomic(&self) -> bool {
+        self.has_unknown_atomic
     }
 
     /// Notes that it had no room.

@@ -83,8 +83,8 @@ pub(crate) struct Peer {
     pub(crate) has_told_unbound: bool,
     /// Whether a dead rail may still access the peer's memory.
     pub(crate) has_unstopped: bool,
-    /// Whether this side has closed the peer.
-    pub(crate) is_left: bool,
+    /// The time at which this side has closed the peer.
+    pub(crate) left_at: Option<u64>,
     pub(crate) lost: Option<Lost>,
 }
 
@@ -127,7 +127,7 @@ impl Peer {
             bind_at: 0,
             has_told_unbound: false,
             has_unstopped: false,
-            is_left: false,
+            left_at: None,
             lost: None,
         }
     }
@@ -150,7 +150,7 @@ impl Peer {
             return if is_over && self.links.iter().all(Link::is_down) { NEVER } else { now };
         }
         // A goodbye waits for several things, none of which has a time of its own.
-        if self.is_left || self.transfers.unanswered_since().is_some() {
+        if self.is_left() || self.transfers.unanswered_since().is_some() {
             return now;
         }
         let due = |link: &Link| link.next_due(now, self.is_initiator, must_be_polled(link.rail()), times);
@@ -159,13 +159,32 @@ impl Peer {
         links.fold(self.liveness.next_due(self.is_awaited(), self.is_initiator, tuning), u64::min)
     }
 
+    /// Returns `true` if this side has closed it.
+    pub(crate) fn is_left(&self) -> bool {
+        self.left_at.is_some()
+    }
+
+    /// Returns `true` if this side has closed it, and no link was ready since, and for so long: what waits for a
+    /// link would wait for ever if its rails are dead.
+    pub(crate) fn is_stranded(&self, now: u64, silence: u64) -> bool {
+        let is_over = |since: u64| now >= since.saturating_add(silence);
+        self.left_at.is_some_and(is_over)
+            && self.links.iter().all(|link| link.ready_until().is_some_and(is_over))
+    }
+
+    /// Returns `true` if something of this side may still land over a lost link: the peer has not answered
+    /// that the link has stopped, or was not asked yet.
+    pub(crate) fn may_land(&self) -> bool {
+        self.transfers.unanswered_since().is_some() || self.links.iter().any(Link::has_unknown_atomic)
+    }
+
     /// Returns `true` if something waits for it: it is pinged more often.
     pub(crate) fn is_awaited(&self) -> bool {
         let is_asked = !self.openings.is_empty() || !self.counter_openings.is_empty();
         // A wait for any of these would not end if the peer were lost in silence.
         let has_requests = !self.is_idle() || !self.outgoing.is_held() || self.revoking > 0 || is_asked;
         // A peer that has no link yet may never get one.
-        has_requests || !self.is_up || self.is_left || self.liveness.is_watched()
+        has_requests || !self.is_up || self.is_left() || self.liveness.is_watched()
     }
 
     /// Returns `true` if no request for it is open.

@@ -194,6 +194,12 @@ impl Transfers {
         frames
     }
 
+    /// Has the peer tell when nothing lands any more over a link that is about to be [lost](Self::lose), also
+    /// if no pages were in flight on it.
+    pub(crate) fn ask_about(&mut self, link: usize) {
+        self.outbox.ask_about(link);
+    }
+
     /// Handles the number of pages that the peer has counted over a lost link.
     pub(crate) fn settled(&mut self, link: LinkId, counter: CounterId, pages: u64, now: u64) -> Vec<Frame> {
         let before = self.outbox.unanswered();

@@ -124,6 +124,94 @@ fn a_grant_that_is_being_made_is_revoked_before_that_is_answered() {
     assert!(is_refused(&mut machine, publication));
 }
 
+/// Returns a machine over this rail that withdraws a publication from its peer, which says that it has stopped.
+/// The rail answers so when the keys end.
+fn withdrawn(properties: Properties, ended: KeysEnded) -> (Machine, u64) {
+    let (mut machine, _) = ready_over(properties);
+    let publication = machine.publish(Rights::READ, Access::Anyone);
+    machine.handle_frame(PEER, Frame::Open { publication }, 0);
+    let grant = make(&mut machine, publication);
+    machine.withdraw_from(OpId(1), publication, (PEER, &[]), 100 * MS, 0);
+    machine.handle_frame(PEER, Frame::Revoked { grant }, 0);
+    assert!(matches!(machine.poll_control(), Some(Control::EndKeys { grant: of }) if of == grant));
+    machine.handle_keys_ended(grant, ended);
+    (machine, publication)
+}
+
+/// Gives the memory of a grant back, which must be due. Returns the work before that.
+fn give_back(machine: &mut Machine) -> Vec<Control> {
+    let mut before: Vec<Control> = std::iter::from_fn(|| machine.poll_control()).collect();
+    let Some(Control::GiveBack { grant, op }) = before.pop() else { panic!("{before:?}") };
+    machine.handle_given_back(grant, op, true);
+    before
+}
+
+#[test]
+fn the_word_of_a_peer_is_no_proof_that_a_withdrawal_is_complete() {
+    // Where a link ends alone, it ends; otherwise its rail is reset.
+    let alone = Properties { links_end_alone: true, immediates_name_link: true, ..properties() };
+    let (mut machine, _) = withdrawn(alone, KeysEnded::default());
+    let before = give_back(&mut machine);
+    assert!(matches!(before[..], [Control::CloseLink { link: LINK, .. }]), "{before:?}");
+    assert_eq!(revoked(&mut machine), [(1, true)]);
+
+    let (mut machine, _) = withdrawn(properties(), KeysEnded::default());
+    machine.begin_step(MS);
+    machine.end_step();
+    let control = machine.poll_control();
+    assert!(matches!(control, Some(Control::Reset { rail: 0 })), "{control:?}");
+    assert!(machine.poll_control().is_none() && revoked(&mut machine).is_empty(), "bytes may still land");
+    machine.handle_reset(0, Ok(()));
+    machine.begin_step(2 * MS);
+    machine.end_step();
+    give_back(&mut machine);
+    assert_eq!(revoked(&mut machine), [(1, true)]);
+}
+
+#[test]
+fn a_peer_that_says_so_does_not_pay_for_the_reset() {
+    let (mut machine, _) = withdrawn(properties(), KeysEnded::default());
+    let mut now = 0;
+    // One more than its budget.
+    for op in 2..=4 {
+        now += MS;
+        machine.begin_step(now);
+        machine.end_step();
+        machine.handle_reset(0, Ok(()));
+        now += MS;
+        machine.begin_step(now);
+        machine.end_step();
+        while machine.poll_control().is_some() {}
+        let publication = machine.publish(Rights::READ, Access::Anyone);
+        machine.handle_frame(PEER, Frame::Open { publication }, now);
+        let grant = make(&mut machine, publication);
+        machine.withdraw_from(OpId(op), publication, (PEER, &[]), now + 100 * MS, now);
+        machine.handle_frame(PEER, Frame::Revoked { grant }, now);
+        while machine.poll_control().is_some() {}
+        machine.handle_keys_ended(grant, KeysEnded::default());
+    }
+    let told = events(&mut machine);
+    assert!(!told.iter().any(|event| matches!(event, Event::Peer(_, PeerChange::Lost(_)))), "{told:?}");
+}
+
+#[test]
+fn a_key_that_cannot_be_ended_proves_nothing_then_and_later() {
+    let ended = || KeysEnded {
+        errors: vec![RailError::new("end a key", "the card is busy", "try again")],
+        ..KeysEnded::default()
+    };
+    let alone = Properties { links_end_alone: true, immediates_name_link: true, ..properties() };
+    for properties in [alone, Properties { ended_keys: EndedKeys::StopAll, ..properties() }] {
+        let (mut machine, publication) = withdrawn(properties, ended());
+        give_back(&mut machine);
+        assert_eq!(revoked(&mut machine), [(1, false)]);
+        machine.withdraw_from(OpId(2), publication, (PEER, &[]), 100 * MS, MS);
+        assert_eq!(revoked(&mut machine), [(2, false)], "the key is alive");
+        machine.expel(OpId(3), publication, "another.example", 100 * MS, MS);
+        assert_eq!(revoked(&mut machine), [(3, true)], "it is not that of another one");
+    }
+}
+
 #[test]
 fn a_grant_that_cannot_be_made_needs_no_revocation() {
     let (mut machine, publication) = making();

@@ -292,6 +292,62 @@ fn an_atomic_fails_with_its_key_and_had_no_effect() {
     assert!(machine.is_idle() && machine.poll_control().is_none());
 }
 
+/// The owner may have its effect after the end of the link, until it has stopped that.
+#[test]
+fn an_atomic_over_a_lost_link_keeps_its_grant_from_being_confirmed() {
+    let mut machine = granted(properties());
+    let request = AtomicOperation::FetchAdd { add: 1 };
+    machine.change_atomic(NewAtomic { op: OpId(1), peer: PEER, grant: GOOD, offset: 0, request }, 0);
+    let (slot, _) = post(&mut machine)[0];
+    machine.handle_frame(PEER, Frame::Revoke { grant: GOOD }, MS);
+    frames(&mut machine);
+    let error = RailError::new("atomic", "no answer", "try again");
+    machine.handle_completed(0, slot, None, Err(RequestError::Link(error)));
+    let is_answer = |event: &Event| matches!(event, Event::Atomic(OpId(1), Err(AtomicError::Unknown)));
+    assert!(events(&mut machine).iter().any(is_answer), "its user need not wait");
+    let is_word = |frame: &Frame| matches!(frame, Frame::Revoked { grant: GOOD });
+    let said = frames(&mut machine);
+    assert!(!said.iter().any(is_word), "the link is not drained: {said:?}");
+    machine.begin_step(3 * MS);
+    machine.end_polls();
+    machine.end_step();
+    let said = frames(&mut machine);
+    let question = said.iter().find(|frame| matches!(frame, Frame::Settle { .. }));
+    let Some(Frame::Settle { link, counter }) = question.cloned() else { panic!("{said:?}") };
+    assert!(!said.iter().any(is_word), "{said:?}");
+    machine.handle_frame(PEER, Frame::Settled { link, counter, pages: 0 }, 4 * MS);
+    assert!(frames(&mut machine).iter().any(is_word));
+}
+
+/// Its rail may be dead for good: a close would never end.
+#[test]
+fn what_waits_for_a_link_does_not_keep_a_peer_from_being_closed_for_ever() {
+    let mut machine = granted(properties());
+    let error = RailError::new("poll", "the card is gone", "none");
+    machine.handle_link_down(0, LINK, &error);
+    for now in 1..5 {
+        machine.begin_step(now * MS);
+        machine.end_polls();
+        machine.end_step();
+    }
+    let request = AtomicOperation::FetchAdd { add: 1 };
+    machine.change_atomic(NewAtomic { op: OpId(1), peer: PEER, grant: GOOD, offset: 0, request }, 5 * MS);
+    machine.leave(PEER, 5 * MS);
+    let answered = |machine: &mut Machine, now: u64| {
+        machine.handle_frame(PEER, Frame::Pong { nonce: 0 }, now);
+        while machine.poll_control().is_some() {}
+        machine.begin_step(now);
+        machine.end_step();
+        let is_lost =
+            |event: &Event| matches!(event, Event::Atomic(OpId(1), Err(AtomicError::PeerLost { .. })));
+        events(machine).iter().any(is_lost)
+    };
+    let silence = tuning().silence;
+    assert!(!answered(&mut machine, 4 * MS + silence));
+    assert!(answered(&mut machine, 6 * MS + silence));
+    assert!(frames(&mut machine).contains(&Frame::Goodbye), "nothing is in flight");
+}
+
 /// Where operations are ordered, one after it may have counted its pages. Messages go on in their order
 /// only without gaps.
 #[test]
