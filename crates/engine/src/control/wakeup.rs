@@ -80,6 +80,7 @@ impl WakeupState {
     /// Returns `false` if there was a signal since the last [`wake_up`](Self::wake_up).
     pub(crate) fn fall_asleep(&self) -> bool {
         let fell = self.0.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        // This signal has had its effect. The next sleep must not end because of it.
         if !fell {
             self.wake_up();
         }
@@ -87,6 +88,8 @@ impl WakeupState {
     }
 
     pub(crate) fn wake_up(&self) {
+        // A swap, because a store would not acquire: what a waker has written before its signal
+        // must be seen after the sleep.
         self.0.swap(AWAKE, Ordering::AcqRel);
     }
 }
