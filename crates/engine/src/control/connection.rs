@@ -254,6 +254,8 @@ impl Connection {
 
     /// Returns the bytes that the connection holds, including its buffers.
     pub(super) fn memory(&self) -> usize {
+        // The decoder does not tell its capacity. It holds no more than it was fed since it was
+        // empty.
         size_of::<Self>() + self.outgoing.capacity() + self.fed + self.record_layer.memory()
     }
 

@@ -394,6 +394,7 @@ impl Control {
     /// Lets a sleep also end while this descriptor is readable. It must be unwatched before it is
     /// closed.
     pub(crate) fn watch(&mut self, source: BorrowedFd<'_>) -> io::Result<()> {
+        // One token for all: it is enough to know that one of them has ended the sleep.
         self.poller.add(WATCHED, source, Interest::READING)
     }
 
@@ -426,6 +427,7 @@ impl Control {
             }
             let Some(id) = self.unread.pop_front() else { break };
             if let Some(connection) = self.connections.get_mut(&id) {
+                // Before the read, which may put it into the list again.
                 connection.is_in_unread = false;
                 self.read_frames(id, now, &mut room, &mut sink);
             }

@@ -74,6 +74,7 @@ impl WakeupState {
     /// Returns whether the sleeper is asleep and has to be woken. A sleeper that this keeps awake
     /// sees all writes that were made before the call.
     pub(crate) fn signal(&self) -> bool {
+        // Also if the sleeper is awake: it may have looked for work already, and be about to sleep.
         self.0.swap(SIGNALLED, Ordering::AcqRel) == ASLEEP
     }
 
