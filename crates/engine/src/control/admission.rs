@@ -48,6 +48,7 @@ impl Admission {
         let Some(same) = self.by_address.get_mut(&address) else { return };
         self.count -= 1;
         *same -= 1;
+        // Otherwise each address from which a peer has ever come would keep an entry.
         if *same == 0 {
             self.by_address.remove(&address);
         }

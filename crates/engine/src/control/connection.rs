@@ -91,6 +91,8 @@ impl Connection {
         record_layer: RecordLayer,
         rates: Rates,
     ) -> Self {
+        // `interest` is what the poller was given by `Control::connect`: `watch` tells it of
+        // changes only.
         let connecting = Self::adopted(stream, peer, record_layer, rates);
         Self { phase: Phase::Connecting, interest: Interest::BOTH, ..connecting }
     }
@@ -167,6 +169,7 @@ impl Connection {
 
     /// Returns the reason for closing a connection whose handshake timed out.
     pub(super) fn handshake_timed_out(&self, after: Duration) -> CloseReason {
+        // In the first case no handshake has begun, and the fix is about the network.
         match self.is_connecting() {
             true => CloseReason::Unreachable { peer: self.peer, errno: Errno::TIMEDOUT },
             false => CloseReason::HandshakeTimedOut { peer: self.peer, after },
@@ -176,6 +179,8 @@ impl Connection {
     /// Continues writing after the poller has reported writability or an error.
     pub(super) fn go_on_writing(&mut self) -> Result<(), CloseReason> {
         if self.is_connecting() {
+            // A refused connect makes the socket writable, too. Only `SO_ERROR` tells the
+            // difference.
             let unreachable = |errno| CloseReason::Unreachable { peer: self.peer, errno };
             rustix::net::sockopt::socket_error(&self.stream).and_then(|error| error).map_err(unreachable)?;
             self.phase = PREAMBLE;
@@ -187,6 +192,7 @@ impl Connection {
     /// Appends a frame to the output buffer. Does nothing after a failed write.
     pub(super) fn push(&mut self, frame: &Frame) -> Result<(), WireError> {
         if self.write_failed.is_some() {
+            // No error of this frame: the read that finds the end reports it.
             return Ok(());
         }
         self.record_layer.write(frame, &mut self.outgoing)
@@ -200,12 +206,17 @@ impl Connection {
 
     /// Writes as much as the socket takes now.
     pub(super) fn flush(&mut self) {
+        // Not during a connect: `send` would take the error from the socket, and `go_on_writing`
+        // would find none.
         while !self.is_connecting() && self.unwritten() > 0 {
+            // `NOSIGNAL`: a peer that has gone must not end this process by SIGPIPE.
             match rustix::net::send(&self.stream, &self.outgoing[self.written..], SendFlags::NOSIGNAL) {
                 Ok(written) => self.written += written,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
                 Err(errno) => {
+                    // The rest can never be written. Without it, nothing counts for the budget of
+                    // queued bytes.
                     self.write_failed = Some(errno);
                     self.written = self.outgoing.len();
                 }
@@ -243,6 +254,8 @@ impl Connection {
 
     /// Returns the bytes that the connection holds, including its buffers.
     pub(super) fn memory(&self) -> usize {
+        // The decoder does not tell its capacity. It holds no more than it was fed since it was
+        // empty.
         size_of::<Self>() + self.outgoing.capacity() + self.fed + self.record_layer.memory()
     }
 
@@ -253,6 +266,7 @@ impl Connection {
     /// Updates a sum of unwritten bytes, to which this connection contributes.
     pub(super) fn count(&mut self, sum: &mut usize) {
         let unwritten = self.unwritten();
+        // Added first: the difference alone may be negative.
         *sum = *sum + unwritten - self.counted;
         self.counted = unwritten;
     }
@@ -288,6 +302,8 @@ impl Connection {
     /// yet. Must be called only when no frame is left to take.
     pub(super) fn read(&mut self, scratch: &mut [u8]) -> Result<(Progress, Cost), CloseReason> {
         if self.record_layer.has_something_left() {
+            // Before the socket: a caller without tokens passes an empty `scratch`, for which
+            // `recv` would return 0, as at the end of the connection.
             let mut cost = Cost::default();
             return Ok((self.read_records(&[], &mut cost)?, cost));
         }
@@ -317,6 +333,7 @@ impl Connection {
             #[cfg(feature = "tls")]
             RecordLayer::Tls(session) => {
                 _cost.reads += session.read_records(bytes);
+                // Also after an error of the session: its alert tells the peer why.
                 session.drain(&mut self.outgoing);
                 self.flush();
                 self.take_decrypted()
@@ -329,9 +346,11 @@ impl Connection {
         let RecordLayer::Tls(session) = &mut self.record_layer else { return Ok(Progress::Dry) };
         let mut plaintext = session.take_plaintext();
         if plaintext.is_empty() {
+            // Records of the handshake and key updates have no plaintext.
             if !session.has_ended() {
                 return Ok(Progress::More);
             }
+            // Only now that all decrypted bytes are delivered: the frames before the end count.
             return Err(session.failure(self.peer).unwrap_or_else(|| self.ended()));
         }
         let progress = self.take(&plaintext);
@@ -347,6 +366,7 @@ impl Connection {
     fn take(&mut self, mut bytes: &[u8]) -> Result<Progress, CloseReason> {
         let mut progress = Progress::More;
         if let Phase::Preamble { bytes: preamble, len } = &mut self.phase {
+            // The preamble may come in parts, even of a byte each.
             let take = bytes.len().min(PREAMBLE_LEN - *len);
             let (taken, rest) = bytes.split_at(take);
             preamble[*len..*len + take].copy_from_slice(taken);
@@ -354,6 +374,8 @@ impl Connection {
             match is_preamble_whole(preamble, *len) {
                 Ok(true) => {}
                 Ok(false) => return Ok(Progress::More),
+                // The first record of a TLS session is where the preamble should be. The fix is
+                // another one than for a program that is no engine.
                 Err(_) if self.record_layer.is_plain() && TLS_RECORDS.contains(&preamble[0]) => {
                     return Err(CloseReason::TlsNotHere { peer: self.peer });
                 }
@@ -361,6 +383,8 @@ impl Connection {
             }
             bytes = rest;
             if self.is_accepted {
+                // Any stranger can send the preamble, which is a constant. An accepted connection
+                // becomes a peer with its first frame, so that strangers cost the machine nothing.
                 self.phase = Phase::FirstFrame;
             } else {
                 self.phase = Phase::Open;
@@ -376,6 +400,7 @@ impl Connection {
     pub(super) fn next_frame(&mut self) -> Result<Option<Frame>, CloseReason> {
         let frame = self.decoder.next().map_err(|error| self.not_understood(error))?;
         if self.decoder.is_empty() {
+            // The buffer of a decoder does not shrink. A new decoder has none.
             if self.fed > IDLE_ROOM_MAX {
                 self.decoder = Decoder::new();
             }
@@ -387,6 +412,7 @@ impl Connection {
     /// Reads and discards data. Returns the number of bytes; `None` at the end.
     pub(super) fn discard(&mut self, scratch: &mut [u8]) -> Option<usize> {
         match rustix::net::recv(&self.stream, &mut *scratch, RecvFlags::empty()) {
+            // 0 is the end of the connection.
             Ok((len, _)) => Some(len).filter(|len| *len > 0),
             Err(Errno::INTR | Errno::AGAIN) => Some(0),
             Err(_) => None,
@@ -426,6 +452,7 @@ const PREAMBLE: Phase = Phase::Preamble { bytes: [0; PREAMBLE_LEN], len: 0 };
 /// Returns whether the preamble is complete. A wrong first byte is enough to refuse a stranger, so
 /// that a stranger that sends little is not waited for.
 fn is_preamble_whole(bytes: &[u8; PREAMBLE_LEN], len: usize) -> Result<bool, WireError> {
+    // The version is left out: who has another one is an engine, and is told which side to upgrade.
     let known = len.min(PREAMBLE_LEN - size_of_val(&wire::VERSION));
     if bytes[..known] != wire::preamble()[..known] {
         return Err(WireError::Stranger);

@@ -38,6 +38,7 @@ impl<'a> FrameReader<'a> {
         scratch: &mut [u8],
         sink: &mut dyn FnMut(ControlEvent),
     ) -> Result<bool, CloseReason> {
+        // Nothing can be read yet, and `recv` could take the error that `go_on_writing` reports.
         if connection.is_connecting() {
             return Ok(false);
         }
@@ -58,9 +59,12 @@ impl<'a> FrameReader<'a> {
     ) -> Result<bool, CloseReason> {
         let rates = &connection.rates;
         let room = if rates.reads(self.now) > 0 { scratch.len().min(rates.bytes(self.now)) } else { 0 };
+        // Frames that are left come first: otherwise the decoder could grow with each read, without
+        // a bound.
         if self.deliver_frames(connection, sink)? {
             return Ok(true);
         }
+        // No token is left. `Rates::pause` says when to read again.
         if room == 0 && !connection.has_something_left() {
             return Ok(false);
         }
@@ -69,6 +73,8 @@ impl<'a> FrameReader<'a> {
         match progress {
             Progress::Dry => return Ok(false),
             Progress::More => {}
+            // Before the frames of the same read: until then the driver knows no peer for this
+            // connection.
             Progress::HandshakeDone => sink(ControlEvent::Connected(self.id)),
         }
         // The poller reports unread bytes of the socket again.
@@ -83,9 +89,12 @@ impl<'a> FrameReader<'a> {
     ) -> Result<bool, CloseReason> {
         while self.frames < self.frames_max {
             let Some(frame) = connection.next_frame()? else { return Ok(false) };
+            // Only a whole frame that can be decoded uses a place of the budget of peers.
             if connection.awaits_first_frame() {
                 let (peer, admitted) = (connection.peer, self.admission.admit(connection.address()));
                 admitted.map_err(|exceeded| CloseReason::OverBudget { peer, exceeded })?;
+                // After the admission: `Control::remove` gives a place back for each open
+                // connection.
                 connection.open();
                 sink(ControlEvent::Accepted(self.id, peer));
             }

@@ -89,6 +89,7 @@ impl Middle {
             // Without a signal if the fuzzer has hung up: then the side reads the end.
             let written = rustix::net::send(&end.cable, bytes, SendFlags::NOSIGNAL).unwrap_or(0);
             bytes = &bytes[written..];
+            // A full socket takes 0 bytes. This read makes room.
             let has_more = end.read(&mut self.scratch, &mut frames);
             if bytes.is_empty() && !has_more {
                 break;
@@ -119,10 +120,12 @@ impl End {
         for socket in [&inner, &cable] {
             socket.set_nonblocking(true).expect("a socket");
         }
+        // A Unix socket, which needs no port. `Connection` makes no call that it lacks.
         let stream = TcpStream::from(OwnedFd::from(inner));
         let peer = SocketAddr::from(([10, 0, 0, 7], 18520));
         let rates = Rates::new(&ControlBudgets::default(), Instant::now());
         let connection = match side {
+            // Not `connecting`: the sockets are connected from the beginning.
             Side::Client => Connection::adopted(stream, peer, layer, rates),
             Side::Server => Connection::accepted(stream, peer, layer, rates),
         };

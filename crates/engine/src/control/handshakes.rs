@@ -78,6 +78,7 @@ impl Handshakes {
     /// Never returns the newest of an address that has others.
     pub(super) fn excess(&self, address: Origin, now: Instant) -> Option<(ConnectionId, Exceeded)> {
         let same = self.by_address.get(&address)?;
+        // The newcomer is in the set already. If it is alone there, it is not the one to end.
         let oldest_of_same = same.first().copied().filter(|_| same.len() > 1);
         if same.len() > self.per_address_max as usize
             && let Some(oldest) = oldest_of_same
@@ -85,7 +86,10 @@ impl Handshakes {
         {
             return Some((oldest, Exceeded::HandshakesPerAddress(self.per_address_max)));
         }
+        // This limit holds at any age: it bounds the descriptors of all strangers.
         if self.accepted.len() > self.max as usize {
+            // The address of the newcomer pays first, so that one host ends no handshakes of others
+            // while it has some itself.
             let oldest = oldest_of_same.or_else(|| self.accepted.first().copied())?;
             return Some((oldest, Exceeded::Handshakes(self.max)));
         }
@@ -102,6 +106,7 @@ impl Handshakes {
     }
 
     fn add(&mut self, id: ConnectionId, address: Option<Origin>, timeout: Duration, now: Instant) {
+        // The sum may not be representable: a timeout can be `Duration::MAX`.
         let deadline = crate::time::later(now, timeout);
         self.deadlines.insert((deadline, id));
         self.all.insert(id, Handshake { begun: now, deadline, timeout, address });
@@ -115,6 +120,7 @@ impl Handshakes {
         self.accepted.remove(&id);
         if let Some(same) = self.by_address.get_mut(&address) {
             same.remove(&id);
+            // Otherwise each address that has ever connected would keep an entry.
             if same.is_empty() {
                 self.by_address.remove(&address);
             }

@@ -42,6 +42,7 @@ impl LingeringCloses {
     }
 
     pub(super) fn add(&mut self, id: ConnectionId, mut connection: Connection, poller: &Poller) {
+        // Before `go_on`, which shuts the socket down if nothing is left to write.
         connection.write_close();
         connection.flush();
         // There is no peer, or nothing can be written to it.
@@ -83,10 +84,13 @@ impl LingeringCloses {
             && due <= now
         {
             match self.connections.get(&id) {
+                // `serve` has moved this deadline and left `order` alone, because it would have to
+                // be searched.
                 Some(left) if left.until > now => {
                     self.order.pop_front();
                     self.order.push_back((left.until, id));
                 }
+                // This takes the id out of `order`, too, so the loop ends.
                 _ => self.remove(id),
             }
         }
@@ -105,6 +109,7 @@ impl LingeringCloses {
         }
         go_on(id, connection, poller);
         let discarded = connection.discard(scratch).filter(|_| !connection.has_failed_writing());
+        // The peer has closed its side, or the write has failed: nothing more can arrive there.
         if discarded.is_none() {
             self.remove(id);
         }
@@ -126,6 +131,8 @@ impl LingeringCloses {
         if let Some(mut left) = self.connections.remove(&id) {
             left.connection.discount(&mut self.unwritten);
         }
+        // Other ids of removed connections stay until they are first. A search would take linear
+        // time.
         while let Some((_, first)) = self.order.front()
             && !self.connections.contains_key(first)
         {
@@ -138,6 +145,7 @@ impl LingeringCloses {
 fn go_on(id: ConnectionId, connection: &mut Connection, poller: &Poller) {
     let interest = Interest { is_reading: true, is_writing: connection.unwritten() > 0 };
     if !interest.is_writing {
+        // It may be called again for the same connection: a second shutdown changes nothing.
         connection.end_writing();
     }
     connection.watch(id, interest, poller);

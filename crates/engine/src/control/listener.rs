@@ -56,6 +56,7 @@ impl Spare {
     /// Takes a place again, if it has none.
     pub(super) fn restore(&mut self) {
         if self.0.is_none() {
+            // If there is no descriptor for it, the next accept tries again.
             self.0 = Self::open().ok();
         }
     }
@@ -72,6 +73,7 @@ impl Listener {
         rustix::net::bind(&socket, &address)?;
         rustix::net::listen(&socket, BACKLOG)?;
         let socket = TcpListener::from(socket);
+        // The kernel has chosen the port if it was 0.
         let local = socket.local_addr()?;
         Ok(Self { token, socket, local, paused_until: None, is_trouble_told: false })
     }
@@ -116,6 +118,8 @@ impl Listener {
                     return Ok(Some((stream, peer)));
                 }
                 Err(Errno::AGAIN) => return Ok(None),
+                // These last: the same call would fail again at once. A newcomer stays in the queue
+                // of the kernel.
                 Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
                     return Err(errno);
                 }
@@ -132,6 +136,7 @@ impl Listener {
 
     /// Stops accepting for a while.
     pub(super) fn pause(&mut self, now: Instant, poller: &Poller) {
+        // If it stays registered, the poller reports it, and no timer is needed.
         if poller.remove(&self.socket).is_ok() {
             self.paused_until = Some(now + PAUSE);
         }
@@ -144,6 +149,7 @@ impl Listener {
             _ => "free memory on this host",
         };
         let event = ControlEvent::CannotAccept { local: self.local, cause: words(errno), fix };
+        // Newcomers may come thousands of times a second while the trouble lasts.
         (!std::mem::replace(&mut self.is_trouble_told, true)).then_some(event)
     }
 }

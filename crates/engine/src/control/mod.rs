@@ -152,6 +152,8 @@ impl Control {
     pub(crate) fn new(budgets: &ControlBudgets) -> io::Result<Self> {
         let poller = Poller::new()?;
         let wakeup = Wakeup::new()?;
+        // Edge-triggered, because nobody reads the eventfd: one that is level-triggered would end
+        // every sleep after the first wakeup.
         poller.add_edge(WAKEUP, &wakeup)?;
         Ok(Self {
             poller,
@@ -160,6 +162,8 @@ impl Control {
             listeners: Vec::new(),
             spare: Spare::new()?,
             refusal: refusal(),
+            // Ids are numbers of this engine. No peer can choose them to collide, so the hash needs
+            // no key.
             connections: IdMap::default(),
             lingering: LingeringCloses::new(LINGERING_MAX),
             refused: LingeringCloses::new(REFUSED_MAX),
@@ -218,9 +222,13 @@ impl Control {
         let family = if peer.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let stream = TcpStream::from(rustix::net::socket_with(family, SocketType::STREAM, flags, None)?);
+        // Frames are short, and the peer may wait for each of them. Nagle's algorithm would hold
+        // one back until the one before it is acknowledged.
         stream.set_nodelay(true)?;
         match rustix::net::connect(&stream, &peer) {
+            // A signal does not end the connect: the kernel goes on with it.
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {
+                // The socket becomes writable when the connect has ended, with or without success.
                 self.poller.add(id.token(), &stream, Interest::BOTH)?;
                 let now = Instant::now();
                 self.handshakes.begin(id, self.handshake_timeouts.1, now);
@@ -228,6 +236,8 @@ impl Control {
                 self.connections.insert(id, Connection::connecting(stream, peer, record_layer, rates));
             }
             Err(errno) => {
+                // Reported as a failure that comes later is. An error that is returned means that
+                // this side has no descriptor or memory, for which the fix is another one.
                 let reason = CloseReason::Unreachable { peer, errno };
                 self.pending_events.push_back(ControlEvent::Closed(id, reason));
             }
@@ -259,6 +269,7 @@ impl Control {
         let is_waiting = connection.unwritten() > 0 && !connection.is_unflushed;
         connection.push(frame)?;
         if is_waiting {
+            // Checked here only: the other branch flushes at `UNFLUSHED_MAX`, which is far below.
             if connection.unwritten() > QUEUED_MAX {
                 self.end_unread(id, QueueLimit::OfOne);
             }
@@ -279,6 +290,8 @@ impl Control {
     /// Writes the frames that were sent since the last call: one call to the kernel for each
     /// connection, however many frames a peer has caused.
     pub(crate) fn flush(&mut self) {
+        // An id may be here twice, because `flush_one` leaves it in the list, and connections that
+        // have ended stay in it, too. `flush_one` skips both.
         while let Some(id) = self.unflushed.pop() {
             self.flush_one(id);
         }
@@ -299,6 +312,8 @@ impl Control {
     fn end_excess(&mut self) {
         let max = self.budgets.queued_bytes;
         while (self.unwritten + self.lingering.unwritten()) as u64 > max {
+            // Closed connections count as well: a peer that does not read keeps their bytes in
+            // memory, too.
             let open = self.connections.iter().map(|(id, it)| (it.unwritten(), *id)).max();
             match (open, self.lingering.largest()) {
                 (open, Some(closed)) if Some(closed) > open => self.lingering.remove(closed.1),
@@ -319,6 +334,8 @@ impl Control {
     /// Ends a connection. Data sent before is still written in the background, for as long as the
     /// peer keeps reading. No further event of the connection is reported.
     pub(crate) fn close(&mut self, id: ConnectionId) {
+        // Only ends of connections wait outside of a poll, so nothing else of this one can be
+        // pending.
         self.pending_events
             .retain(|event| !matches!(event, ControlEvent::Closed(closed, _) if *closed == id));
         if let Some(connection) = self.remove(id) {
@@ -328,11 +345,15 @@ impl Control {
 
     /// Removes a connection, and everything that is known about it elsewhere.
     fn remove(&mut self, id: ConnectionId) -> Option<Connection> {
+        // The id stays in `unread` and `unflushed`, which would have to be searched. Both skip an
+        // id without a connection, and ids are never used again.
         let mut connection = self.connections.remove(&id)?;
         connection.discount(&mut self.unwritten);
         if connection.is_in_handshake() {
             self.handshakes.end(id);
         }
+        // The state tells which budget the connection has used: that of handshakes, or that of
+        // peers.
         if connection.is_admitted() {
             self.admission.release(connection.address());
         }
@@ -373,6 +394,7 @@ impl Control {
     /// Lets a sleep also end while this descriptor is readable. It must be unwatched before it is
     /// closed.
     pub(crate) fn watch(&mut self, source: BorrowedFd<'_>) -> io::Result<()> {
+        // One token for all: it is enough to know that one of them has ended the sleep.
         self.poller.add(WATCHED, source, Interest::READING)
     }
 
@@ -391,10 +413,13 @@ impl Control {
         };
         self.flush();
         self.do_what_is_due(now);
+        // After the deadlines, because handshakes that have timed out are among these events.
         while let Some(event) = self.pending_events.pop_front() {
             sink(event);
         }
         let mut room = FRAMES_MAX;
+        // A connection with more frames comes back at the end of the list, so the loop needs a
+        // bound.
         for _ in 0..UNREAD_PER_POLL_MAX {
             // The other half is for connections that were not read from yet.
             if room <= FRAMES_MAX / 2 {
@@ -402,13 +427,16 @@ impl Control {
             }
             let Some(id) = self.unread.pop_front() else { break };
             if let Some(connection) = self.connections.get_mut(&id) {
+                // Before the read, which may put it into the list again.
                 connection.is_in_unread = false;
                 self.read_frames(id, now, &mut room, &mut sink);
             }
         }
+        // Sockets for which the last poll had no room come first, in the order of the kernel.
         if !self.poller.has_next() {
             self.poller.ask(Some(Duration::ZERO))?;
         }
+        // What finds no room stays in the poller, for the next poll.
         while room > 0
             && let Some(ready) = self.poller.next()
         {
@@ -421,7 +449,9 @@ impl Control {
     /// arrived since the last sleep, or the timeout is over. Returns whether a watched descriptor
     /// was readable. The kernel may round the timeout to whole milliseconds.
     pub(crate) fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+        // Nothing else would write the collected frames while this thread sleeps.
         self.flush();
+        // The kernel does not know of this work: the bytes have left the sockets already.
         if !self.pending_events.is_empty() || !self.unread.is_empty() || self.poller.has_next() {
             return Ok(false);
         }
@@ -429,6 +459,8 @@ impl Control {
         let due = closing.chain(self.listeners.iter().filter_map(Listener::due));
         let due = due.chain(self.handshakes.due()).chain(self.paused.first().map(|(due, _)| *due)).min();
         let due = due.map(|due| due.saturating_duration_since(Instant::now()));
+        // From here on, `wake_up` has to follow before any return: a state that stays asleep would
+        // make the next wakeup call the kernel, and the next sleep end at once.
         if !self.wakeup.fall_asleep() {
             return Ok(false);
         }
@@ -445,6 +477,7 @@ impl Control {
 
     /// Serves one socket that is ready.
     fn serve(&mut self, ready: Ready, now: Instant, room: &mut usize, sink: &mut dyn FnMut(ControlEvent)) {
+        // Both only end a sleep. There is nothing to read from them here.
         if [WAKEUP, WATCHED].contains(&ready.token) {
             return;
         }
@@ -454,6 +487,7 @@ impl Control {
                 && let Err(reason) = connection.go_on_writing()
             {
                 self.remove(id);
+                // Only a connect fails here, so there is nobody to be told why.
                 return sink(ControlEvent::Closed(id, reason));
             }
             // Its turn comes with the unread connections, in order, or when it has tokens again.
@@ -464,6 +498,8 @@ impl Control {
         } else if let Some(listener) = self.listeners.iter().position(|it| it.token() == ready.token) {
             self.accept(listener, now, sink);
         } else {
+            // An id is in one of the two lists at most. Discarded bytes count, because a peer may
+            // go on sending to a connection that is closed here.
             let bytes = self.lingering.serve(id, &mut self.scratch, &self.poller)
                 + self.refused.serve(id, &mut self.scratch, &self.poller);
             *room = room.saturating_sub(1 + bytes / BYTES_PER_FRAME);
@@ -481,16 +517,20 @@ impl Control {
     ) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let was_in_handshake = connection.is_in_handshake();
+        // Asked before the read, which may end the handshake: the signatures are part of this read.
         let mut cost = if connection.is_in_tls_handshake() { FRAMES_PER_TLS_HANDSHAKE } else { 0 };
         let mut reader = FrameReader::new(id, now, FRAMES_OF_ONE_MAX.min(*room), &mut self.admission);
         let end = reader.read(connection, &mut self.scratch, sink);
         cost += reader.frames + reader.cost.reads + reader.cost.bytes / BYTES_PER_FRAME;
         *room = room.saturating_sub(cost);
+        // At once: from here on the timeout and the budget of handshakes do not hold for it.
         if was_in_handshake && !connection.is_in_handshake() {
             self.handshakes.end(id);
         }
         match end {
             Ok(has_more) => {
+                // A paused connection is not in `unread`, which would have it read without tokens.
+                // `end_pauses` puts it there.
                 if let Some(until) = connection.rates.pause(now, has_more) {
                     connection.paused_until = Some(until);
                     self.paused.insert((until, id));
@@ -512,6 +552,8 @@ impl Control {
         sink: &mut dyn FnMut(ControlEvent),
     ) {
         let Some(mut connection) = self.remove(id) else { return };
+        // Each newcomer is told, the user only from time to time: strangers can do this thousands
+        // of times a second.
         if let CloseReason::OverBudget { exceeded, .. } = reason {
             connection.refuse(&exceeded);
             self.refused.add(id, connection, &self.poller);
@@ -534,6 +576,8 @@ impl Control {
         now: Instant,
         sink: &mut dyn FnMut(ControlEvent),
     ) {
+        // An entry without a connection must go, too: `begin_accepted` asks for the oldest until
+        // there is no excess, and would not end.
         let Some(mut connection) = self.remove(id) else { return self.handshakes.end(id) };
         let reason = CloseReason::OverBudget { peer: connection.peer, exceeded };
         // It keeps no descriptor while it is told: a stranger that says nothing gets all of it.
@@ -548,6 +592,7 @@ impl Control {
     /// Accepts new connections of a listener.
     fn accept(&mut self, listener: usize, now: Instant, sink: &mut dyn FnMut(ControlEvent)) {
         self.spare.restore();
+        // Others wait in the queue of the kernel, for which the poller reports the listener again.
         for _ in 0..ACCEPTED_MAX {
             match self.listeners[listener].accept() {
                 Ok(Some((stream, peer))) => {
@@ -557,6 +602,8 @@ impl Control {
                 Ok(None) => return,
                 // It is returned even if no connection waits.
                 Err(errno @ (Errno::MFILE | Errno::NFILE)) if self.spare.give_up() => {
+                    // This takes the place that the spare descriptor has left. Another thread may
+                    // be faster.
                     let accepted = self.listeners[listener].accept();
                     let is_one = matches!(accepted, Ok(Some(_)));
                     if let Ok(Some((stream, peer))) = accepted {
@@ -568,6 +615,7 @@ impl Control {
                     }
                 }
                 Err(errno) => {
+                    // The listener is level-triggered: without a pause it would end every sleep.
                     let listener = &mut self.listeners[listener];
                     listener.pause(now, &self.poller);
                     return listener.trouble(errno).into_iter().for_each(sink);
@@ -585,6 +633,8 @@ impl Control {
         now: Instant,
         sink: &mut dyn FnMut(ControlEvent),
     ) {
+        // Not before the newcomer is accepted: the error alone does not tell that anybody waits,
+        // and a stranger would end for nobody.
         if let Some(oldest) = self.handshakes.oldest(now) {
             self.evict(oldest, Exceeded::Descriptors, now, sink);
             return self.begin_accepted(stream, peer, now, sink);
@@ -601,6 +651,7 @@ impl Control {
         now: Instant,
         sink: &mut dyn FnMut(ControlEvent),
     ) {
+        // rustls could not create a session. Dropping the stream closes the connection.
         let Some(record_layer) = self.record_layer_of_accepted() else { return };
         let id = ConnectionId(self.next_token());
         if self.poller.add(id.token(), &stream, Interest::READING).is_err() {
@@ -612,6 +663,7 @@ impl Control {
         let (address, timeout) = (connection.address(), self.handshake_timeouts.0);
         self.begin(id, connection);
         self.handshakes.begin_accepted(id, address, timeout, now);
+        // There may be several: all of an address that have had their time end at once.
         while let Some((oldest, exceeded)) = self.handshakes.excess(address, now) {
             self.evict(oldest, exceeded, now, sink);
         }
@@ -631,7 +683,11 @@ impl Control {
 
     /// Starts serving an established connection.
     fn begin(&mut self, id: ConnectionId, mut connection: Connection) {
+        // The preamble goes out unasked: if each side waited for that of the other, neither would
+        // begin.
         connection.flush();
+        // A TLS session that was driven elsewhere may hold bytes, of which the poller knows
+        // nothing.
         let has_more = connection.has_something_left();
         self.connections.insert(id, connection);
         if has_more {
@@ -645,9 +701,13 @@ impl Control {
     fn settle(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let is_reading = connection.paused_until.is_none();
+        // Only then: a socket with nothing to write is writable all the time, and would end every
+        // sleep.
         let is_writing = connection.is_connecting() || connection.unwritten() > 0;
         connection.watch(id, Interest { is_reading, is_writing }, &self.poller);
         connection.count(&mut self.unwritten);
+        // What the peer has sent before is still delivered. The read that finds no more reports the
+        // error.
         if connection.has_failed_writing() && is_reading {
             self.read_soon(id);
         }
@@ -686,6 +746,7 @@ impl Control {
             listener.try_again(now, &self.poller);
         }
         while let Some((id, after)) = self.handshakes.expired(now) {
+            // Either arm removes the entry of `handshakes`. Otherwise the loop would not end.
             match self.remove(id) {
                 Some(connection) => self
                     .pending_events

@@ -60,6 +60,7 @@ fn a_sleeper_sees_what_was_left_before_a_wakeup() {
             let room = Arc::clone(&room);
             thread::spawn(move || room.leave_and_wake(0))
         };
+        // A lost wakeup is a deadlock, which loom reports.
         while !room.has_all(1) {
             room.sleep();
         }

@@ -107,7 +107,9 @@ impl Poller {
     /// last call were given out. `None` is the longest timeout.
     pub(super) fn ask(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let timeout = timeout.map_or(SLEEP_MAX, |timeout| timeout.min(SLEEP_MAX));
+        // The cast is exact, because `SLEEP_MAX` is an hour.
         let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
+        // Also if the call fails: no event may be given out twice.
         self.ready.clear();
         self.given = 0;
         let mut events = [MaybeUninit::uninit(); READY_MAX];
@@ -124,6 +126,7 @@ impl Poller {
 impl Ready {
     fn of(event: &epoll::Event) -> Self {
         let flags = event.flags;
+        // The kernel reports a failed connect as an error or a hangup.
         let is_writable = flags.intersects(EventFlags::OUT | EventFlags::ERR | EventFlags::HUP);
         Self { token: Token(event.data.u64()), is_writable }
     }

@@ -59,10 +59,13 @@ impl Rates {
     /// Returns until when the connection has to wait, if a token is missing. Bytes that were read
     /// already (`has_more`) need tokens for their frames only.
     pub(super) fn pause(&self, now: Instant, has_more: bool) -> Option<Instant> {
+        // Frames need tokens in any case: those that were read are not delivered without.
         let is_out_of_frames = self.frames.available(now) == 0;
         let is_out = |bucket: &TokenBucket| !has_more && bucket.available(now) == 0;
         let frames = is_out_of_frames.then(|| self.frames.ready_at());
         let reads = is_out(&self.reads).then(|| self.reads.ready_at());
+        // The latest time: at an earlier one a token is still missing. `None` is less than any
+        // time.
         frames.max(reads).max(is_out(&self.bytes).then(|| self.bytes.ready_at()))
     }
 }
@@ -77,17 +80,21 @@ struct TokenBucket {
 
 impl TokenBucket {
     fn new(per_second: u64, now: Instant) -> Self {
+        // `time_of` divides by it.
         Self { per_second: per_second.max(1), full_at: now }
     }
 
     fn available(&self, now: Instant) -> usize {
         let filled = SECOND.saturating_sub(self.full_at.saturating_duration_since(now));
+        // In 128 bits: a second in nanoseconds times the rate can exceed 64.
         let tokens = filled.as_nanos() * u128::from(self.per_second) / SECOND.as_nanos();
         usize::try_from(tokens).unwrap_or(usize::MAX)
     }
 
     fn take(&mut self, count: u64, now: Instant) {
         if count > 0 {
+            // Time for which the bucket was full is lost. A read may take more tokens than there
+            // are: then `full_at` is more than a second away.
             self.full_at = self.full_at.max(now) + self.time_of(count);
         }
     }
@@ -101,6 +108,7 @@ impl TokenBucket {
 
     /// Returns the time in which this many tokens come in.
     fn time_of(&self, count: u64) -> Duration {
+        // Rounded up: otherwise more than the rate would pass in the long run.
         let nanos = (u128::from(count) * SECOND.as_nanos()).div_ceil(self.per_second.into());
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }

@@ -127,6 +127,8 @@ impl CloseReason {
     /// Returns the cause, without the operation and the peer.
     pub(crate) fn cause(&self) -> String {
         let text = self.to_string();
+        // The first colon with a space ends the operation and the peer. An address of IPv6 has
+        // none.
         text.split_once(": ").map_or(text.clone(), |(_, cause)| cause.to_owned())
     }
 
@@ -135,6 +137,8 @@ impl CloseReason {
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
             Self::NotUnderstood { error, .. } => {
+                // Only these two are about the preamble. Who sends another wrong frame was no
+                // stranger.
                 matches!(error, WireError::Stranger | WireError::Version { .. })
             }
             Self::TlsNotHere { .. } | Self::OverBudget { .. } => true,

@@ -35,6 +35,8 @@ impl RecordLayer {
     #[inline]
     pub(super) fn receive_max(&self) -> usize {
         match self {
+            // The buffer of the caller is the limit. Over TLS all that is read is decrypted at
+            // once.
             Self::Plain => usize::MAX,
             #[cfg(feature = "tls")]
             Self::Tls(_) => TlsSession::RECEIVE_MAX,
@@ -49,6 +51,7 @@ impl RecordLayer {
             #[cfg(feature = "tls")]
             Self::Tls(session) => {
                 let mut bytes = Vec::new();
+                // Apart from the session: nothing of a frame that is too long may be in it.
                 wire::encode(frame, &mut bytes)?;
                 session.write(&bytes, outgoing);
                 Ok(())

@@ -44,6 +44,7 @@ impl Session {
         if self.session.is_handshaking() {
             return Vec::new();
         }
+        // With a secret this is a raw public key, which does not parse as a certificate.
         let certificate = self.session.peer_certificates().and_then(<[_]>::first);
         let names = certificate.and_then(|certificate| {
             let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
@@ -68,6 +69,7 @@ impl Session {
     /// Appends the records to be sent: handshake, data, and alerts.
     pub(super) fn drain(&mut self, outgoing: &mut Vec<u8>) {
         while self.session.wants_write() {
+            // A write to a vector does not fail. Without progress the loop would not end.
             if !matches!(self.session.writing().write_tls(outgoing), Ok(1..)) {
                 break;
             }
@@ -77,9 +79,11 @@ impl Session {
     /// Takes bytes that were read from the socket: at most [`TlsSession::RECEIVE_MAX`] at once, because
     /// all of them are decrypted. Returns the number of records.
     pub(super) fn read_records(&mut self, bytes: &[u8]) -> usize {
+        // The first end is the reason that is reported.
         if self.end.is_some() {
             return 0;
         }
+        // The same error means plaintext in the handshake, and a damaged stream after it.
         let is_early = self.session.is_handshaking();
         match self.session.receive(bytes) {
             Ok(received) => {

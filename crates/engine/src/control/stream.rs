@@ -87,6 +87,7 @@ impl ControlStream {
 
     /// Makes the socket non-blocking, as the poller needs it, and sets `TCP_NODELAY`.
     pub(super) fn into_nonblocking(self) -> io::Result<(TcpStream, RecordLayer)> {
+        // Streams of std block, and a call that blocks would hold the leader and with it all peers.
         self.stream.set_nonblocking(true)?;
         self.stream.set_nodelay(true)?;
         Ok((self.stream, self.record_layer))

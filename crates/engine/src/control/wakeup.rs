@@ -74,12 +74,14 @@ impl WakeupState {
     /// Returns whether the sleeper is asleep and has to be woken. A sleeper that this keeps awake
     /// sees all writes that were made before the call.
     pub(crate) fn signal(&self) -> bool {
+        // Also if the sleeper is awake: it may have looked for work already, and be about to sleep.
         self.0.swap(SIGNALLED, Ordering::AcqRel) == ASLEEP
     }
 
     /// Returns `false` if there was a signal since the last [`wake_up`](Self::wake_up).
     pub(crate) fn fall_asleep(&self) -> bool {
         let fell = self.0.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        // This signal has had its effect. The next sleep must not end because of it.
         if !fell {
             self.wake_up();
         }
@@ -87,6 +89,8 @@ impl WakeupState {
     }
 
     pub(crate) fn wake_up(&self) {
+        // A swap, because a store would not acquire: what a waker has written before its signal
+        // must be seen after the sleep.
         self.0.swap(AWAKE, Ordering::AcqRel);
     }
 }

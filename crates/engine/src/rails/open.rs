@@ -31,11 +31,16 @@ pub(crate) fn rails(settings: &Settings) -> Result<ChosenRails, Error> {
     let mut opened: Vec<Box<dyn Rail>> = Vec::new();
     if settings.rails.is_empty() {
         opened = chooser.cards(&mut tried);
+        // tcp and shm are no RDMA devices, so they are not even tried with it.
         if !settings.require_rdma {
             if opened.is_empty() {
+                // Only without a card: beside one, tcp would be a rail without a known rate, which
+                // gets nothing while one with a rate works.
                 opened = chooser.without_card(&mut tried);
             }
             if opened.is_empty() {
+                // No error: a host without a card and without libfabric still has shm for its own
+                // processes.
                 warnings.push(only_within_host(&tried));
             }
             match chooser.within_host() {
@@ -63,6 +68,8 @@ pub(crate) fn rails(settings: &Settings) -> Result<ChosenRails, Error> {
             }
         }
     }
+    // A rail that was named may be tcp or shm. One of them is enough to refuse all, because
+    // transfers would use it, too.
     if let Some(rail) = opened.iter().find(|rail| settings.require_rdma && !rail.properties().is_rdma) {
         let name = rail.properties().name.clone();
         let cause = "it is not an RDMA device, and `require_rdma` is set";
@@ -97,6 +104,7 @@ struct Chooser {
 
 impl Chooser {
     fn new(settings: &Settings) -> Self {
+        // A rail counts the header of the engine as a part of the message.
         let message_max = settings.message_max + MessageHeader::LEN;
         let class = settings.traffic_class;
         Self {
@@ -131,6 +139,7 @@ impl Chooser {
         for rail in verbs::rails(&self.verbs) {
             match VerbsRail::open(&rail, &self.verbs) {
                 Ok(provider) => opened.push(Box::new(provider)),
+                // A card that cannot be opened does not keep the others from being used.
                 Err(error) => tried.push((rail.name().to_owned(), error)),
             }
         }
@@ -203,12 +212,15 @@ impl Chooser {
             }
             None => (name, None),
         };
+        // By its name alone: libfabric need not be there for a rail over verbs.
         if fabric::is_provider(provider) {
             let settings =
                 FabricSettings { providers: vec![provider.to_owned()], bind, ..self.fabric.clone() };
             let info = fabric::best(provider, &settings)?;
             return Ok(vec![self.fabric_rail(&info, &settings)?]);
         }
+        // The whole name: devices of verbs have no address after an `@`, and the error shows what
+        // was typed.
         let rails = verbs::rails_named(name, &self.verbs)?;
         let open = |rail| VerbsRail::open(rail, &self.verbs).map(|opened| Box::new(opened) as Box<dyn Rail>);
         rails.iter().map(open).collect()

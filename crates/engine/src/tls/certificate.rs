@@ -46,19 +46,24 @@ impl Certificate {
         let mut outer = Reader(der);
         let mut certificate = Reader(outer.take(SEQUENCE)?);
         let mut tbs = Reader(certificate.take(SEQUENCE)?);
+        // The version, which certificates of version 1 leave out.
         if tbs.peek() == Some(EXPLICIT_0) {
             tbs.take(EXPLICIT_0)?;
         }
+        // The serial number, and the algorithm of the signature.
         tbs.take(INTEGER)?;
         tbs.take(SEQUENCE)?;
         let issuer = name(tbs.take(SEQUENCE)?);
         let mut validity = Reader(tbs.take(SEQUENCE)?);
         let (not_before, not_after) = (validity.date()?, validity.date()?);
         let subject = name(tbs.take(SEQUENCE)?);
+        // The public key.
         tbs.take(SEQUENCE)?;
         let mut names = Vec::new();
+        // Two other optional fields may come before the extensions.
         while let Some((tag, content)) = tbs.next() {
             if tag == EXPLICIT_3 {
+                // Extensions that cannot be read leave the rest of the description as it is.
                 names = alternative_names(content).unwrap_or_default();
             }
         }
@@ -86,6 +91,7 @@ impl Certificate {
 
     /// Compares its dates with the time.
     pub(super) fn validity(&self, now: SystemTime) -> Validity {
+        // A clock before 1970 counts as 1970: the certificate is not valid yet.
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         if now < self.not_before.unix_s {
             Validity::NotYet
@@ -121,12 +127,14 @@ struct Date {
 impl Date {
     /// Parses `YYMMDDHHMMSSZ` or `YYYYMMDDHHMMSSZ`.
     fn parse(tag: u8, text: &[u8]) -> Option<Self> {
+        // RFC 5280 allows no other time zone, and no fractions of seconds.
         let text = text.strip_suffix(b"Z")?;
         if !text.iter().all(u8::is_ascii_digit) {
             return None;
         }
         let (year, rest) = match tag {
             UTC_TIME if text.len() == 12 => {
+                // RFC 5280: two digits are a year from 1950 to 2049.
                 let year = number(&text[..2]);
                 (if year < 50 { 2000 + year } else { 1900 + year }, &text[2..])
             }
@@ -135,6 +143,8 @@ impl Date {
         };
         let part = |index: usize| number(&rest[2 * index..2 * index + 2]);
         let [month, day, hour, minute, second] = [0, 1, 2, 3, 4].map(part);
+        // A day that the month does not have passes: rustls decides about the validity. The second
+        // 60 is a leap second.
         if !(1..=12).contains(&month) || !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 60 {
             return None;
         }
@@ -151,7 +161,9 @@ const DAYS_BEFORE_1970: u64 = 719_468;
 /// Returns the days from 0000-03-01 to the first of a month, in the Gregorian calendar. A year
 /// begins in March here, so that the leap day is its last.
 fn days_before(year: u64, month: u64) -> u64 {
+    // January and February of the year 0 would be in the year -1.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year.saturating_sub(1), month + 9) };
+    // The last term is 0, 31, 61, 92, …: the days before a month that is counted from March.
     year * 365 + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5
 }
 
@@ -207,6 +219,7 @@ impl<'a> Reader<'a> {
 
     /// Returns the next value, which must have this tag.
     fn take(&mut self, tag: u8) -> Option<&'a [u8]> {
+        // A value with another tag is taken, too. All callers give up then.
         self.next().filter(|(found, _)| *found == tag).map(|(_, content)| content)
     }
 
@@ -229,6 +242,7 @@ fn name(content: &[u8]) -> Option<String> {
                 continue;
             };
             match kind {
+                // The common name counts more than an organisation, whichever comes first.
                 COMMON_NAME => return Some(text(tag, value)),
                 ORGANISATION => organisation = Some(text(tag, value)),
                 _ => {}
@@ -251,6 +265,7 @@ fn alternative_names(content: &[u8]) -> Option<Vec<String>> {
         let value = if tag == OCTET_STRING { value } else { extension.take(OCTET_STRING)? };
         let mut values = Reader(Reader(value).take(SEQUENCE)?);
         let mut names = Vec::new();
+        // A stranger may send any number of names.
         while names.len() < NAMES_MAX
             && let Some((tag, value)) = values.next()
         {
@@ -273,9 +288,12 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
 /// Returns the text of a string, such that it can be printed: no control characters, and at most
 /// [`NAME_CHARS_MAX`]. Otherwise a stranger could write to the terminal of who reads a log.
 fn text(tag: u8, value: &[u8]) -> String {
+    // Cut before it is decoded: a long name must not cost more. No encoding needs 8 bytes for a
+    // character.
     let bytes = &value[..value.len().min(8 * NAME_CHARS_MAX)];
     let text = if tag == BMP_STRING {
         let units = bytes.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
+        // Half of a pair is replaced, not an error: the text is for humans only.
         char::decode_utf16(units).map(|char| char.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
     } else {
         String::from_utf8_lossy(bytes).into_owned()

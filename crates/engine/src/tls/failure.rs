@@ -94,18 +94,21 @@ pub(super) fn explain(
     this_side: &ThisSide,
     refused: Option<&Certificate>,
 ) -> (String, String) {
+    // rustls carries a refusal of this crate as one of its own errors.
     if let Error::Other(OtherError(other)) = error
         && let Some(refusal) = other.downcast_ref::<Refusal>()
     {
         return (refusal.to_string(), refusal.fix().to_owned());
     }
     let (cause, fix) = match error {
+        // With a secret, nothing but the key is checked.
         Error::InvalidCertificate(_) if this_side.is_secret() => return other_secret(),
         Error::InvalidCertificate(error) => return of_certificate(error, this_side, refused),
         Error::NoCertificatesPresented => (
             "the peer presents no certificate".to_owned(),
             "configure a certificate on the peer's engine: each side presents its own".to_owned(),
         ),
+        // The protocols have different names for secrets and for certificates.
         Error::NoApplicationProtocol => return other_means(this_side),
         Error::AlertReceived(alert) => return of_alert(*alert, this_side),
         other => (
@@ -157,6 +160,7 @@ fn of_certificate(
                  from a root of this side; on the host with that CA:\n{MAKE_ONE}"
             ),
         ),
+        // The root was found by its name, so it exists, with another key.
         CertificateError::BadSignature => (
             "its signature does not match the key of the root with that name".to_owned(),
             "configure the root that signed it on this side: a CA that was created again has another key"
@@ -190,6 +194,8 @@ fn of_certificate(
 
 /// An intermediate certificate may have expired, and not the one that is named.
 fn expired(refused: Option<&Certificate>) -> String {
+    // rustls does not tell which certificate of the chain has expired. Only the first one is known
+    // here.
     match refused.map(|it| it.validity(SystemTime::now())) {
         Some(Validity::Valid | Validity::EndsIn(_)) => {
             "a certificate between it and its root has expired".to_owned()
@@ -216,8 +222,12 @@ fn names(certificate: Option<&Certificate>) -> String {
 /// Returns cause and fix for an alert of the peer, which refuses what this side presents.
 fn of_alert(alert: AlertDescription, this_side: &ThisSide) -> (String, String) {
     let (cause, fix) = match alert {
+        // The alert is the same error as seen by the peer: one side has a secret, the other one has
+        // not.
         AlertDescription::NoApplicationProtocol => return other_means(this_side),
         _ if this_side.is_secret() && is_about_key(alert) => return other_secret(),
+        // An alert is a number without a text. The causes are those for which rustls sends each of
+        // them.
         AlertDescription::UnknownCA => (
             "no root of the peer has issued it",
             format!(
@@ -225,6 +235,7 @@ fn of_alert(alert: AlertDescription, this_side: &ThisSide) -> (String, String) {
                  from a root of the peer; on the host with that CA:\n{MAKE_ONE}"
             ),
         ),
+        // rustls also sends this one for a certificate that is not valid yet.
         AlertDescription::CertificateExpired => (
             "it has expired, or is not valid yet",
             format!(
@@ -239,6 +250,7 @@ fn of_alert(alert: AlertDescription, this_side: &ThisSide) -> (String, String) {
         AlertDescription::UnsupportedCertificate => {
             ("its extended key usage does not allow this use", ANY_USE.to_owned())
         }
+        // rustls sends it for a wrong name, a wrong encoding, and an unknown critical extension.
         AlertDescription::BadCertificate => (
             "the peer expects another name, or cannot parse it",
             "compare the name or address that the peer connects to with those in this side's certificate"
@@ -251,6 +263,8 @@ fn of_alert(alert: AlertDescription, this_side: &ThisSide) -> (String, String) {
             "the peer reports no cause",
             "read the error on the peer, and issue a new certificate for this side".to_owned(),
         ),
+        // An engine without descriptors sends this alert before the handshake
+        // (`control::session::refusal`).
         AlertDescription::InternalError => {
             return (
                 "the peer cannot serve this connection: it has no descriptor left, or another problem of its own"
@@ -270,5 +284,7 @@ fn of_alert(alert: AlertDescription, this_side: &ThisSide) -> (String, String) {
 
 /// Returns whether an alert means that the peer does not accept the key of this side's secret.
 fn is_about_key(alert: AlertDescription) -> bool {
+    // rustls sends the first one for a key that `OnlyKey` refuses, and the second one for a
+    // signature by another key.
     matches!(alert, AlertDescription::AccessDenied | AlertDescription::DecryptError)
 }

@@ -69,7 +69,11 @@ impl ByCertificate {
         key: PrivateKeyDer<'static>,
         roots: RootCertStore,
     ) -> Result<Self, Error> {
+        // Named, because the default of the process belongs to the program, which may have set
+        // another one, or none.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
+        // This also checks that the key is that of the certificate, so that a wrong pair is an
+        // error here, and not in each handshake.
         let key = Arc::new(CertifiedKey::from_der(chain, key, &provider)?);
         let roots = Arc::new(roots);
         let general = |error: rustls::server::VerifierBuilderError| Error::General(error.to_string());
@@ -83,6 +87,8 @@ impl ByCertificate {
             .with_protocol_versions(&[&TLS13])?
             .with_webpki_verifier(Arc::clone(&servers))
             .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&key))));
+        // Each connection has a full handshake, which checks the certificate: a resumed session
+        // would not notice that it has expired.
         client.resumption = Resumption::disabled();
         client.alpn_protocols = vec![BY_CERTIFICATE.to_vec()];
         Ok(Self { provider, key, client, servers, clients })
@@ -109,10 +115,12 @@ impl ByCertificate {
 impl BySecret {
     fn new(key: Arc<dyn SigningKey>) -> Result<Self, Error> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
+        // Both sides derive the same pair, so the own public key is also the only one to accept.
         let public =
             key.public_key().ok_or_else(|| Error::General("the key has no public key".to_owned()))?;
         let public = public.into_owned();
         let verifier = Arc::new(OnlyKey::new(public.clone(), provider.signature_verification_algorithms));
+        // In place of the certificate (RFC 7250). rustls has no other field for a raw public key.
         let key = Arc::new(CertifiedKey::new(vec![CertificateDer::from(public.to_vec())], key));
         let mut client = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[&TLS13])?
@@ -144,6 +152,7 @@ fn server(
         .with_protocol_versions(&[&TLS13])?
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(resolver);
+    // As for the client: no session is resumed, so tickets would be records for nothing.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     config.alpn_protocols = vec![protocol.to_vec()];
@@ -174,6 +183,8 @@ impl Identity {
     ) -> Result<TlsSession<ClientConnection>, Error> {
         let context = SessionContext::new(Arc::clone(&self.this_side), self.means.protocol());
         let config = match &self.means {
+            // A configuration of its own, because its verifier notes which certificate this session
+            // refuses.
             Means::Certificate(by) => Arc::new(by.client(&context)),
             Means::Secret(by) => Arc::clone(&by.client),
         };

@@ -101,6 +101,7 @@ impl Tls {
             let bytes = if is_private {
                 private_file::read(path, KEY_FILE_MAX, &operation, &unreadable)?
             } else {
+                // Certificates and roots are public, so their owner and mode do not matter.
                 Zeroizing::new(std::fs::read(path).map_err(unreadable)?)
             };
             Ok(Part { name, file: Some(path.display().to_string()), bytes })
@@ -125,12 +126,15 @@ impl Tls {
 
     fn from_named(certificate: &Part, key: &Part, roots: &Part) -> Result<Self, Error> {
         let chain = certificates(certificate)?;
+        // A key that PKCS#8 has encrypted is not found: its section has another name.
         let key = PrivateKeyDer::from_pem_slice(&key.bytes).map_err(|error| {
             let cause = pem_words(&error, "it contains no unencrypted private key");
             refused(format!("read {}", key.name), cause, "use a PEM file with a `PRIVATE KEY` section")
         })?;
         let (trusted, names) = trusted(roots)?;
         let this_side = ThisSide::Certificate {
+            // Only for texts: rustls decides whether a certificate can be used, also one that
+            // cannot be described here.
             certificate: chain.first().and_then(|first| Certificate::parse(first)),
             file: certificate.file.clone(),
             roots: names,
@@ -179,6 +183,7 @@ impl Tls {
     }
 
     fn warning_at(&self, now: SystemTime) -> Option<Warning> {
+        // A secret has no dates.
         let ThisSide::Certificate { certificate: Some(certificate), file, .. } = &*self.identity.this_side
         else {
             return None;
@@ -223,6 +228,7 @@ impl Tls {
     /// ```
     pub fn connecting(&self, host: &str) -> Result<TlsSession<ClientConnection>, Error> {
         let name = match &self.name {
+            // Set for clusters in which all hosts have the same name in their certificates.
             Some(name) => name.clone(),
             // rustls wants a name, although none is checked or sent.
             None if !self.identity.checks_names() => server_name("farreach.invalid")?,
@@ -260,6 +266,8 @@ const KEY_FILE_MAX: usize = 64 << 10;
 /// Returns the roots, and their names.
 fn trusted(roots: &Part) -> Result<(RootCertStore, Vec<String>), Error> {
     let (mut trusted, mut names) = (RootCertStore::empty(), Vec::new());
+    // Only these roots, not those of the system: otherwise any public CA could issue a certificate
+    // for a peer.
     for root in certificates(roots)? {
         names.extend(Certificate::parse(&root).map(|root| root.name().to_owned()));
         trusted.add(root).map_err(|error| {
@@ -278,6 +286,7 @@ fn certificates(Part { name, bytes, .. }: &Part) -> Result<Vec<CertificateDer<'s
     let fix = "use a PEM file with a `CERTIFICATE` section";
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bytes).collect();
     match read {
+        // A file without any such section is no error of the parser.
         Ok(found) if found.is_empty() => Err(refused(format!("read {name}"), NONE.to_owned(), fix)),
         Ok(found) => Ok(found),
         Err(error) => Err(refused(format!("read {name}"), pem_words(&error, NONE), fix)),
@@ -286,6 +295,7 @@ fn certificates(Part { name, bytes, .. }: &Part) -> Result<Vec<CertificateDer<'s
 
 fn pem_words(error: &pem::Error, none: &str) -> String {
     match error {
+        // The text of the library does not tell what was looked for.
         pem::Error::NoItemsFound => none.to_owned(),
         other => other.to_string(),
     }

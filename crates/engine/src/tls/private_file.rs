@@ -21,12 +21,15 @@ pub(super) fn read(
     let file = File::open(path).map_err(unreadable)?;
     // The opened file is checked, not its name, which may lead to another file by now.
     let status = file.metadata().map_err(unreadable)?;
+    // Before the mode is checked: `chmod 600` is no fix for a directory.
     if status.is_dir() {
         return Err(unreadable(io::ErrorKind::IsADirectory.into()));
     }
+    // The effective user, with whose rights the file was opened.
     let user = rustix::process::geteuid().as_raw();
     if let Some(cause) = exposure(status.mode(), status.uid(), user) {
         let shown = shell_word(&path.to_string_lossy());
+        // Only the owner can change the mode, and only root can change the owner.
         let fix = match status.uid() {
             owner if owner == user => format!("give only its owner access:\nchmod 600 {shown}"),
             0 => format!("give only root and a group access, as root:\nchmod 640 {shown}"),
@@ -39,6 +42,8 @@ pub(super) fn read(
     }
     // It does not grow, because that would leave copies.
     let mut bytes = Zeroizing::new(Vec::with_capacity(max + 1));
+    // One byte more than allowed shows that a file is longer, without reading all of it:
+    // `/dev/zero` has no end.
     file.take(max as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() > max {
         let cause = format!("it has more than {max} bytes");
@@ -51,9 +56,11 @@ pub(super) fn read(
 /// servers, the file may be root's, and root may let a group read it, for services that do not run as
 /// root.
 fn exposure(mode: u32, owner: u32, user: u32) -> Option<String> {
+    // Also with a strict mode: another owner can change it at any time, and so choose the key.
     if owner != user && owner != 0 {
         return Some(format!("it belongs to another user (uid {owner}), who can read and change it"));
     }
+    // The bits of the owner do not matter: the owner is this user or root.
     let allowed = if owner == 0 { 0o740 } else { 0o700 };
     let is_open = mode & 0o777 & !allowed != 0;
     is_open.then(|| format!("other users have access to it (mode {:04o})", mode & 0o7777))

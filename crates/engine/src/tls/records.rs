@@ -76,11 +76,13 @@ impl Records {
     /// least one byte.
     pub(super) fn step(&mut self, bytes: &[u8]) -> Step {
         let mut len = 0;
+        // A header may come in parts, even of a byte each.
         if let Place::Header { bytes: header, len: known } = &mut self.place {
             len = bytes.len().min(HEADER_LEN - *known);
             header[*known..*known + len].copy_from_slice(&bytes[..len]);
             *known += len;
             if *known == HEADER_LEN {
+                // The header is in clear text, also in the encrypted part of a session.
                 self.place = Place::Body(usize::from(u16::from_be_bytes([header[3], header[4]])));
             }
         }
@@ -89,6 +91,7 @@ impl Records {
             Place::Body(left) => {
                 let body = (*left).min(bytes.len() - len);
                 *left -= body;
+                // A body without bytes ends with its header.
                 let is_end = *left == 0;
                 if is_end {
                     self.place = BEGINNING;
@@ -103,6 +106,8 @@ impl Records {
     /// Records whether content has come of a step. Returns how many records were complete, or an
     /// error if too many of them have no content.
     pub(super) fn count(&mut self, step: Step, has_content: bool) -> Result<usize, Refusal> {
+        // Content appears with the last byte of its record, which is decrypted as a whole. So the
+        // next byte is the first one of a header.
         if let Place::Unknown(passed) = &mut self.place {
             *passed += step.len;
             if has_content {
@@ -116,9 +121,11 @@ impl Records {
             self.with_content += 1;
             if self.with_content == CONTENT_PER_QUIET {
                 self.with_content = 0;
+                // They do not add up to more: much content must not allow a long row without any.
                 self.quiet_left = QUIET_MAX.min(self.quiet_left + 1);
             }
         } else if step.is_end {
+            // Only at the end of a record: its content may come with the last byte.
             self.quiet_left = self.quiet_left.checked_sub(1).ok_or(Refusal::NoContent)?;
         }
         Ok(usize::from(step.is_end))

@@ -93,6 +93,7 @@ impl Secret {
         SystemRandom::new().fill(&mut *bytes).map_err(|_| {
             failed("the system has no random bytes".to_owned(), "check that `/dev/urandom` can be read")
         })?;
+        // Of its final length: growing would leave copies that nobody erases.
         let mut digits = Zeroizing::new(String::with_capacity(2 * LEN + 1));
         for byte in bytes.iter() {
             for digit in [byte >> 4, byte & 0xf] {
@@ -100,6 +101,8 @@ impl Secret {
             }
         }
         digits.push('\n');
+        // Created with its mode, so that nobody can open it before. `create_new` follows no link
+        // that somebody has put there.
         let mut file =
             OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(|error| {
                 let fix = match error.kind() {
@@ -108,6 +111,7 @@ impl Secret {
                 };
                 failed(crate::error::words(&error), fix)
             })?;
+        // `sync_all` reports errors of writes that the kernel has delayed.
         file.write_all(digits.as_bytes()).and_then(|()| file.sync_all()).map_err(|error| {
             // A file without the whole secret is of no use, and would be in the way of the next try.
             let _ = std::fs::remove_file(path);
@@ -142,6 +146,7 @@ impl Secret {
             Error::tls(&operation, &crate::error::words(&error), &fix)
         };
         let bytes = private_file::read(path, FILE_MAX, &operation, &unreadable)?;
+        // A text that is no digit: `parse` refuses it, and shows nothing of the file.
         let text = std::str::from_utf8(&bytes).unwrap_or("-");
         Self::parse(text).map_err(|cause| {
             let fix = format!(
@@ -159,7 +164,10 @@ impl Secret {
             return Err("it is empty".to_owned());
         }
         let value = |digit: &u8| char::from(*digit).to_digit(16).map(|value| value as u8);
+        // Of the greatest length that is pushed, so that it leaves no copies by growing.
         let mut bytes = Zeroizing::new(Vec::with_capacity(LEN_MAX + 1));
+        // One pair more than allowed shows that there are too many, whatever the length of the
+        // text.
         for pair in digits.chunks(2).take(LEN_MAX + 1) {
             match pair {
                 [high, low] => match (value(high), value(low)) {
@@ -217,6 +225,7 @@ fn is_pattern(bytes: &[u8]) -> bool {
     let different = seen.iter().filter(|seen| **seen).count();
     let repeats = |period: usize| bytes[period..].iter().zip(bytes).all(|(later, earlier)| later == earlier);
     let step = |pair: &[u8]| pair[1].wrapping_sub(pair[0]);
+    // `step(bytes)` takes the first two bytes. There are at least `LEN_MIN`.
     let is_series = bytes.windows(2).all(|pair| step(pair) == step(bytes));
     different < DIFFERENT_MIN || (1..=bytes.len() / 2).any(repeats) || is_series
 }
@@ -243,6 +252,7 @@ impl FromStr for Secret {
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Nothing of it may get into a log.
         f.write_str("Secret(..)")
     }
 }

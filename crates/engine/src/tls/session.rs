@@ -107,11 +107,15 @@ impl TlsSession {
     /// progress, or if its handshake does not name the protocol of this crate.
     #[doc(hidden)]
     pub fn receive(&mut self, mut bytes: &[u8]) -> Result<Received, rustls::Error> {
+        // A session that was driven elsewhere may have read bytes that are not decrypted yet.
         let mut received = Received { records: 0, has_ended: self.decrypt()? };
         while !bytes.is_empty() && !received.has_ended {
             let before = self.plaintext.len();
+            // One record at a time: otherwise nothing tells which of several records had the
+            // content.
             let step = self.records.step(bytes);
             let (mut part, rest) = bytes.split_at(step.len);
+            // rustls may take less than it is given.
             while !part.is_empty() && !received.has_ended {
                 let read = self.session.read_tls(&mut part);
                 read.map_err(|error| rustls::Error::General(error.to_string()))?;
@@ -127,6 +131,9 @@ impl TlsSession {
     fn decrypt(&mut self) -> Result<bool, rustls::Error> {
         let state = self.session.process_new_packets()?;
         let is_known = |expected| self.session.alpn_protocol() == Some(expected);
+        // rustls refuses a peer with another protocol, but accepts one that names none: with a
+        // certificate of the same CA, that may be another service. Checked before any plaintext is
+        // taken.
         if !self.session.is_handshaking() && !self.context.protocol.is_none_or(is_known) {
             return Err(Refusal::NoProtocol.into());
         }
@@ -134,6 +141,7 @@ impl TlsSession {
         self.plaintext.resize(before + state.plaintext_bytes_to_read(), 0);
         let read = self.session.reader().read_exact(&mut self.plaintext[before..]);
         read.map_err(|error| {
+            // The zeroes were not sent by the peer.
             self.plaintext.truncate(before);
             rustls::Error::General(error.to_string())
         })?;
@@ -204,6 +212,7 @@ of_either_side!(ClientConnection, ServerConnection);
 
 impl From<Connection> for TlsSession {
     fn from(session: Connection) -> Self {
+        // Whoever has created the session has chosen its protocol, too. It may have read any bytes.
         let context = SessionContext::default();
         Self { session, context, records: Records::unknown(), plaintext: Vec::new() }
     }

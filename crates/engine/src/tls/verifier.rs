@@ -150,12 +150,15 @@ impl OnlyKey {
         key: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
+        // rustls makes the two checks in separate calls. A signature by another key must not pass,
+        // whatever was passed to the first one.
         self.check(key, &[])?;
         verify_tls13_signature_with_raw_key(message, &self.key, dss, &self.algorithms)
     }
 }
 
 fn only_tls13() -> Result<HandshakeSignatureValid, Error> {
+    // Not called: the configurations offer TLS 1.3 alone, and the traits need the function.
     Err(PeerIncompatible::Tls12NotOffered.into())
 }
 
@@ -164,6 +167,7 @@ impl ServerCertVerifier for OnlyKey {
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
+        // Each holder of the secret has the same key, so a name would tell nothing.
         _server_name: &ServerName<'_>,
         _ocsp_response: &[u8],
         _now: UnixTime,
@@ -190,15 +194,18 @@ impl ServerCertVerifier for OnlyKey {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        // The only kind of key that a secret derives.
         vec![SignatureScheme::ED25519]
     }
 
+    // The default, `false`, is for certificates.
     fn requires_raw_public_keys(&self) -> bool {
         true
     }
 }
 
 impl ClientCertVerifier for OnlyKey {
+    // That a client shows a key at all is the default of this trait (`client_auth_mandatory`).
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

@@ -45,10 +45,13 @@ impl End {
         };
         let (encoded, rest): (Encoded<'_>, _) = postcard::take_from_bytes(bytes)
             .map_err(|error| refused(format!("the peer's end cannot be decoded: {error}")))?;
+        // Bytes that are left mean that the two sides have different formats.
         if encoded.mark != MARK || !rest.is_empty() {
             return Err(refused("the peer's end has another kind or version".to_owned()));
         }
+        // The library would read the bytes as an address of its own format.
         if encoded.format != format.to_string() {
+            // A peer may send a text of any length.
             let theirs: String = encoded.format.chars().take(40).collect();
             return Err(refused(format!(
                 "the peer's address has the format {theirs}, this side has {format}"

@@ -39,6 +39,7 @@ pub(super) fn of_refusal(rail: &str, refusal: &fab::Refusal) -> Refusal {
 }
 
 fn joined(said: String, cause: String) -> String {
+    // Some texts of the library contain the cause already.
     if cause.is_empty() || said.contains(&cause) { said } else { format!("{said}: {cause}") }
 }
 

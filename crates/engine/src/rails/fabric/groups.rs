@@ -118,6 +118,7 @@ impl<R, B> Groups<R, B> {
     }
 
     pub(super) fn wait(&mut self, waiting: Waiting<R>) {
+        // Another write has come, so more may follow.
         self.idle_polls = 0;
         self.waiting_bytes += waiting.bytes;
         self.waiting.push_back(waiting);
@@ -180,6 +181,7 @@ impl<R, B> Groups<R, B> {
         outcome: Result<(), E>,
         tell: Tell<'_, B, E>,
     ) {
+        // A number before the first one wraps, and is no index of anything.
         let index = number.wrapping_sub(self.first) as usize;
         let Some(it) = self.posted.get_mut(index) else { return };
         let (tag, asks, is_ok) = (it.tag, it.asks, outcome.is_ok());
@@ -188,10 +190,12 @@ impl<R, B> Groups<R, B> {
                 it.state = State::Sent(buffers);
                 return;
             }
+            // Its group has ended without a proof before the library was done with it.
             (State::Unproven, Ok(())) => Err(Cause::Unproven),
             (_, Ok(())) => Ok(()),
             (_, Err(error)) => Err(Cause::Own(error)),
         };
+        // It stays in the row until its group ends: the end must find that one has failed.
         let is_group_open = matches!(it.state, State::InFlight) && !asks;
         it.state = if is_group_open { State::Failed } else { State::Reported };
         self.unreported -= 1;
@@ -205,6 +209,8 @@ impl<R, B> Groups<R, B> {
     /// Ends the group of the writes before `end`.
     #[inline]
     fn end_group<E>(&mut self, end: usize, is_delivered: bool, tell: Tell<'_, B, E>) {
+        // A group that was broken off has no write that asks, so this may begin with its writes.
+        // They are decided already.
         let start = self.posted.range(..end).rposition(|it| it.asks).map_or(0, |last| last + 1);
         // A failed write leaves open what its successors over the same connection prove.
         let is_proven =
@@ -215,6 +221,7 @@ impl<R, B> Groups<R, B> {
                     self.unreported -= 1;
                     tell(it.tag, buffers, if is_proven { Ok(()) } else { Err(Cause::Unproven) });
                 }
+                // The library still has its buffers, so it is reported when it completes.
                 State::InFlight => it.state = if is_proven { State::Proven } else { State::Unproven },
                 State::Failed | State::Reported => {}
                 decided @ (State::Proven | State::Unproven) => it.state = decided,
@@ -224,6 +231,7 @@ impl<R, B> Groups<R, B> {
 
     #[inline]
     fn forget_reported(&mut self) {
+        // Only from the front, because a number is a distance from the first one.
         while self.posted.front().is_some_and(|it| matches!(it.state, State::Reported)) {
             self.posted.pop_front();
             self.first += 1;
@@ -253,6 +261,7 @@ impl<R, B> Groups<R, B> {
     /// Takes the writes that the library has completed and that nothing will prove any more, because
     /// their endpoint was closed. It forgets all posted writes.
     pub(super) fn end_posted(&mut self) -> impl Iterator<Item = (u64, B)> + '_ {
+        // Numbers go on, so that a late completion finds nothing.
         self.first += self.posted.len() as u64;
         self.unreported = 0;
         self.posted.drain(..).filter_map(|it| match it.state {

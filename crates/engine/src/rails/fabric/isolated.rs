@@ -105,6 +105,7 @@ impl IsolatedRail {
         let properties = Properties {
             native: host.unwrap_or_else(|| info.domain().to_owned()),
             immediates_name_link: true,
+            // Closing a link closes its endpoint.
             links_end_alone: true,
             ..probe.properties().clone()
         };
@@ -120,6 +121,7 @@ impl IsolatedRail {
             can_sleep: probe.wait_fd().is_some(),
             properties,
             settings: FabricSettings {
+                // Each link has as many, and they are not shared.
                 receive_count: settings.receive_count.min(RECEIVES_OF_A_LINK),
                 ..settings.clone()
             },
@@ -144,6 +146,7 @@ impl IsolatedRail {
     }
 
     fn make_link(&mut self, peer: PeerKey) -> Result<(Link, Vec<u8>), RailError> {
+        // Renewed from the home domain: keys are copied to it with their numbers, which peers know.
         let opened = self.home.renew().and_then(|domain| FabricRail::in_domain(&domain, &self.settings));
         let mut rail = opened.map_err(|error| self.refused("open a link", &error))?;
         rail.rail.share_delivery();
@@ -155,6 +158,7 @@ impl IsolatedRail {
     /// linear in the number of grants to this peer.
     fn prepare(&mut self, key: LinkKey) -> Result<(), RailError> {
         let Some(link) = self.links.get(&key) else { return Err(no_link("open a link")) };
+        // Before the address of the end is told: the peer may use the keys that it knows at once.
         let domain = link.rail.rail.domain();
         let mut rings = self.keys.values_mut().filter(|ring| ring.peer == link.peer);
         let copied = rings.try_for_each(|ring| {
@@ -202,6 +206,7 @@ impl IsolatedRail {
             let polled = link.rail.poll(&mut |event| sink(named(event, key)));
             count += *polled.as_ref().unwrap_or(&0);
             link.quiet = if polled.as_ref().is_ok_and(|events| *events > 0) { 0 } else { link.quiet + 1 };
+            // Without a descriptor, nothing would report that it has something again.
             let is_quiet = link.quiet > QUIET_POLLS && link.rail.wait_fd().is_some();
             match polled.and_then(|_| Ok(is_quiet && link.rail.may_sleep()?)) {
                 Ok(true) => link.is_polled = false,
@@ -224,14 +229,17 @@ impl IsolatedRail {
     /// Ends a link. Its endpoint is closed, and its operations are reported by the next poll.
     fn end_link(&mut self, key: LinkKey) -> Result<(), RailError> {
         let Some(mut link) = self.links.remove(&key) else { return Ok(()) };
+        // Before the close, after which the queue has no descriptor.
         if let Some(fd) = link.rail.wait_fd() {
             // It fails only for a queue that was not added.
             let _ = epoll::delete(&self.epoll, fd);
         }
+        // First, because the memory behind the keys may be freed only when the endpoint is closed.
         let closed = link.rail.rail.close();
         for ring in self.keys.values_mut().filter(|ring| ring.peer == link.peer) {
             ring.copies.retain(|(of, _)| *of != key);
         }
+        // Its queue is not read any more: what the close has returned is all.
         if link.rail.rail.has_something_to_tell() {
             self.closed.push(link.rail);
         }
@@ -304,6 +312,7 @@ impl Rail for IsolatedRail {
     fn make_key(&mut self, peer: PeerKey, memory: &Arc<Exposed>, rights: Rights) -> Result<Key, RailError> {
         let made = self.home.expose_also(memory, access(rights)).and_then(|home| {
             let links = self.links.iter().filter(|(_, link)| link.peer == peer);
+            // If one fails, those before it end when they are dropped here.
             let copies = links.map(|(key, link)| Ok((*key, home.copy_to(link.rail.rail.domain())?)));
             let copies = copies.collect::<Result<_, Error>>()?;
             Ok(PeerKeyring { peer, home, copies })
@@ -321,11 +330,13 @@ impl Rail for IsolatedRail {
             return Err(RailError::new("end a key", "there is no such key, or it has ended", fix));
         };
         let bytes = home.remote().len() as usize;
+        // All of them are ended, even if one fails. The first error is returned.
         let mut outcome = home.end().map(drop);
         for (link, copy) in copies {
             outcome = outcome.and(copy.end().map(drop));
             let Some(it) = self.links.get_mut(&link) else { continue };
             it.rail.rail.note_ended(bytes);
+            // Only the end of the link frees the memory of its ended keys.
             if it.rail.holds_too_much() {
                 self.overfull.push(link);
             }
@@ -345,6 +356,7 @@ impl Rail for IsolatedRail {
             return Err((Refusal::LinkDown(no_link("post to a link")), buffers));
         };
         let posted = it.rail.post(it.inner, tag, request, buffers);
+        // The library moves bytes only while its queue is polled.
         self.wake(link);
         posted
     }
@@ -362,6 +374,7 @@ impl Rail for IsolatedRail {
         let mut count = 0;
         for mut rail in std::mem::take(&mut self.closed) {
             count += rail.rail.tell_returned(sink);
+            // One poll reports a limited number.
             if rail.rail.has_something_to_tell() {
                 self.closed.push(rail);
             }
@@ -370,6 +383,7 @@ impl Rail for IsolatedRail {
             let cause = "revoked grants hold too much memory until the link ends";
             let reason =
                 RailError::new(format!("link over {}", self.properties.name), cause, "none is needed");
+            // The machine closes the link, which frees the memory, and makes another one.
             sink(Event::LinkDown { link, reason });
             count += 1;
         }

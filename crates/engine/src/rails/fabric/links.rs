@@ -56,6 +56,7 @@ impl Doubt {
     /// Returns whether "queue full" is to be believed, given the number of unattributed errors so
     /// far.
     pub(super) fn is_credible(&mut self, unattributed: u64) -> bool {
+        // An error from before the last refusal says nothing about this one.
         if unattributed > std::mem::replace(&mut self.unattributed, unattributed) {
             self.count += 1;
         }
@@ -83,6 +84,7 @@ impl Links {
 
     #[inline]
     pub(super) fn get_mut(&mut self, key: LinkKey) -> Option<&mut Link> {
+        // The lower half of a key is its place.
         let place = self.places.get_mut(key.0 as u32 as usize)?;
         if u64::from(place.uses) != key.0 >> 32 {
             return None;

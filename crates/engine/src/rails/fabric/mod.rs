@@ -113,6 +113,7 @@ impl FabricRail {
 /// Returns why a provider with this profile cannot be a rail, if it cannot.
 fn unfit(profile: &Profile, mr_mode: MrMode) -> Option<&'static str> {
     match (profile.keys_enforced, profile.close_stops_peers) {
+        // Its domain is spent by a reset, and the next one needs the same registrations and keys.
         (true, true) if profile.close_leaves_connections && mr_mode.intersects(MADE_ANEW) => {
             Some("a reset ends its domain, and a new domain would not keep registrations and keys")
         }
@@ -179,6 +180,7 @@ impl Rail for FabricRail {
 
     fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> Result<usize, RailError> {
         let mut count = self.rail.tell_returned(sink);
+        // Before the poll: a message needs a buffer that is posted.
         self.rail.make_room();
         let mut poller = self.cq.poller();
         let events = poller.poll().map_err(|error| self.rail.refused("poll", &error))?;
@@ -186,6 +188,7 @@ impl Rail for FabricRail {
             count += self.rail.tell(event, sink);
         }
         if let Some(groups) = &mut self.rail.groups {
+            // Only such polls count as idle: an event may be followed by another write.
             if count == 0 {
                 groups.polled_nothing();
             }
@@ -199,6 +202,7 @@ impl Rail for FabricRail {
     }
 
     fn may_sleep(&mut self) -> Result<bool, RailError> {
+        // Writes that wait for their group would wait for the whole sleep.
         let is_idle = !self.rail.has_something_to_tell() && !self.rail.has_something_to_post();
         if !is_idle || self.cq.wait_fd().is_none() {
             return Ok(false);

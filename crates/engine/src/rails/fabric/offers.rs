@@ -22,15 +22,19 @@ use super::{FabricSettings, failure};
 /// }
 /// ```
 pub fn offers(settings: &FabricSettings) -> Result<Vec<Info>, RailError> {
+    // First: without it, a missing library would be an empty list.
     Library::open().map_err(|error| refused(&error))?;
     let mut found = Vec::new();
     for name in &settings.providers {
         match named(name, settings) {
             Ok(offers) => found.extend(offers),
+            // The default names the providers of all kinds of hosts, and each host has a part of
+            // them.
             Err(Error::NoProvider { .. }) => {}
             Err(error) => return Err(refused(&error)),
         }
     }
+    // Stable, so that the order of the settings holds otherwise.
     found.sort_by_key(|info| !is_rdma(info));
     Ok(found)
 }
@@ -56,6 +60,7 @@ pub(in crate::rails) fn best(name: &str, settings: &FabricSettings) -> Result<In
 /// assert!(!is_provider("mlx5_0"));
 /// ```
 pub fn is_provider(name: &str) -> bool {
+    // Without asking libfabric, which takes 0.1 s to open (docs/PROVIDERS.md).
     let core = name.split(';').next().unwrap_or(name);
     name.contains(';')
         || ["tcp", "net", "shm", "sm2", "efa", "sockets", "udp", "psm3", "opx", "cxi"].contains(&core)
@@ -78,6 +83,7 @@ fn named(name: &str, settings: &FabricSettings) -> Result<Vec<Info>, Error> {
     if name == "tcp" && offers.iter().any(is_layered) {
         match offers_of(OWN_DATAGRAMS, settings) {
             Ok(own) if !own.is_empty() => return Ok(own),
+            // Without `net`, the layer is all that there is over tcp.
             _ => {}
         }
     }

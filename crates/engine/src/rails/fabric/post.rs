@@ -34,6 +34,7 @@ impl Resources {
                 return self.post_later(key, tag, request, buffers);
             }
             if is_write {
+                // The library returns this number instead of the tag, and `Groups` has the tag.
                 number = groups.next_number();
             } else if groups.waiting() > 0 && !self.post_waiting(Waiters::All) {
                 // Other operations do not overtake writes.
@@ -47,8 +48,11 @@ impl Resources {
         };
         match endpoint.post_mut(request.tag(number)) {
             Ok(()) => {
+                // The library has accepted a request of this link, so "queue full" is credible
+                // again.
                 self.links.clear_doubt(key);
                 if is_write && let Some(groups) = &mut self.groups {
+                    // It asks for delivery itself, so it is a group of its own.
                     groups.posted(tag, true);
                 }
                 Ok(())
@@ -94,10 +98,13 @@ impl Resources {
         request: WorkRequest<'_>,
         buffers: Buffers,
     ) -> Result<(), (Refusal, Buffers)> {
+        // The group is complete. It has to leave before another write can wait.
         if !self.groups.as_ref().is_some_and(Groups::has_room) && !self.post_waiting(Waiters::Due) {
             return Err((Refusal::Full, buffers));
         }
         let bytes = buffers.len();
+        // Without a request for delivery. Which write of the group is the last one is known only
+        // when the group is posted.
         let request = self.make(key, request, buffers, false)?;
         if let Some(groups) = &mut self.groups {
             groups.wait(Waiting { tag, bytes, request: (key, request) });
@@ -129,6 +136,8 @@ impl Resources {
                     self.links.clear_doubt(key);
                 }
                 Err(PostError { reason, request }) => {
+                    // At the front: a later write may carry the immediate that counts the pages of
+                    // this one.
                     groups.put_back(Waiting { tag, bytes, request: (key, request) });
                     return self.waiting_refused(key, &reason, place > 1);
                 }
@@ -141,6 +150,7 @@ impl Resources {
     #[cold]
     fn waiting_refused(&mut self, key: LinkKey, reason: &fab::Refusal, is_broken_off: bool) -> bool {
         let error = match self.understand(key, reason) {
+            // Nothing of the group has left, so all of it can be posted later.
             Refusal::Full if !is_broken_off => return false,
             Refusal::Full => RailError::new(
                 format!("post over {}", self.properties.name),
@@ -164,6 +174,7 @@ impl Resources {
             },
             reason => failure::of_refusal(&self.properties.name, reason),
         };
+        // Later posts to the link are refused with the same error.
         if let Refusal::LinkDown(error) = &reason {
             self.links.fail(key, error);
         }
@@ -251,6 +262,8 @@ fn finish(request: TransmitRequest, immediate: Option<u32>, delivers: bool) -> T
 
 #[inline]
 fn region(target: RemoteSegment) -> RemoteRegion {
+    // The engine has checked it against the grant: a write out of bounds that does not ask for
+    // delivery would complete, and those after it never (docs/PROVIDERS.md).
     RemoteRegion::new(target.address, target.len, target.key)
 }
 

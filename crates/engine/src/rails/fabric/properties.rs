@@ -17,6 +17,7 @@ const PIECES_MAX: usize = 16;
 
 /// Returns the transmit depth: that of the settings, limited by the offer.
 pub(super) fn depth(info: &Info, settings: &FabricSettings) -> usize {
+    // `clamp` panics if its maximum is less than its minimum.
     settings.transmit_depth.clamp(1, info.transmit_queue_size().max(1))
 }
 
@@ -36,7 +37,10 @@ pub(super) fn properties(domain: &Domain, endpoint: &Endpoint, settings: &Fabric
         performs_max: 0,
         has_atomics: atomics.fetch_add && atomics.compare_swap,
         writes_prove: if proves_delivery { Proof::Delivered } else { Proof::Sent },
+        // libfabric reports no source of a write with immediate data.
         immediates_name_link: false,
+        // All links have one endpoint, and only its close stops peers. `IsolatedRail` has one for
+        // each link, and changes both values.
         links_end_alone: false,
         ended_keys: ended_keys(profile),
         keys_are_bound: false,
@@ -73,6 +77,7 @@ pub(super) fn is_rdma(info: &Info) -> bool {
 fn limits(info: &Info) -> Limits {
     let ordered_max = ordered_max(info);
     Limits {
+        // The bytes of a longer operation could land before those of an earlier one.
         bytes: BYTES_MAX.min(info.message_size_max() as u64).min(ordered_max.unwrap_or(u64::MAX)),
         pieces: info.transmit_buffers_max().clamp(1, PIECES_MAX),
         targets: info.remote_ranges_max().clamp(1, RemoteParts::MAX),
@@ -93,6 +98,7 @@ fn ordered_max(info: &Info) -> Option<u64> {
         // one-sided writes stay in order, and no length. Writes use the same path with and without
         // atomics, so the offer without atomics has the length.
         let hints = Hints::rdm().provider(info.provider()).domain(info.domain());
+        // Without such an offer, no order is assumed.
         let offers = Info::query(&hints).unwrap_or_default();
         let same = offers.iter().find(|other| {
             other.provider() == info.provider() && other.writes_ordered() && other.mr_mode() == info.mr_mode()

@@ -136,6 +136,7 @@ impl Resources {
 
     pub(super) fn connect(&mut self, key: LinkKey, peer_end: &[u8]) -> Result<(), RailError> {
         let end = End::decode(peer_end, self.domain.info().address_format())?;
+        // If the link cannot be connected, dropping the `Peer` removes the address again.
         let peer = self.av.insert(&end.address);
         let peer = peer.map_err(|error| self.refused("connect a link", &error))?;
         let connected = Connected { peer, doubt: Doubt::new(self.unattributed.count) };
@@ -152,6 +153,7 @@ impl Resources {
 
     /// Closes the endpoint and opens a new one.
     pub(super) fn reset(&mut self, cq: &mut CompletionQueue) -> Result<(), RailError> {
+        // Asked before the close, which may take the descriptor from the queue.
         let could_sleep = cq.wait_fd().is_some();
         self.close()?;
         self.reopen(cq, could_sleep).map_err(|error| self.refused("reset", &error))?;
@@ -169,6 +171,7 @@ impl Resources {
         // Also if the endpoint cannot be closed: it has none of these.
         self.fail_waiting(&reason);
         for operation in closed.as_mut().map(std::mem::take).unwrap_or_default() {
+            // This rail has posted it, and nobody waits for it.
             if operation.kind == OperationKind::Receive {
                 self.rooms.extend(operation.buffers.into_slice());
                 continue;
@@ -255,6 +258,7 @@ impl Resources {
         let Some(key) = self.keys.remove(&key.0) else {
             return Err(misuse("end a key", "there is no such key, or it has ended"));
         };
+        // Before the key ends: it cannot be asked afterwards.
         self.note_ended(key.remote().len() as usize);
         match key.end() {
             Ok(_) => Ok(()),
@@ -307,10 +311,13 @@ impl Resources {
             }
             fab::Event::Completed(completion) => self.tell_completed(completion, sink),
             fab::Event::Written(written) => {
+                // The field of libfabric has 64 bits, of which engines use 32.
                 sink(Event::Immediate { link: None, bits: written.immediate as u32 });
                 1
             }
             fab::Event::Unattributed(failure) => {
+                // No event, because it names no operation. It may explain a refusal that follows
+                // (`Doubt`).
                 self.note_unattributed(&failure);
                 0
             }
@@ -325,6 +332,8 @@ impl Resources {
             Ok(_) => Ok(()),
             Err(failure) => Err(failure::of_failure(name, &failure)),
         };
+        // Only writes are numbered by their groups. The tag of any other operation is that of the
+        // machine.
         let groups = self.groups.as_mut().filter(|_| kind == OperationKind::Write);
         let Some(groups) = groups else {
             sink(Event::Completed { tag, buffers, outcome: outcome.map_err(RequestError::Link) });
@@ -344,6 +353,7 @@ impl Resources {
 
     fn tell_message(&mut self, completion: Completion, sink: &mut dyn FnMut(Event<'_>)) -> usize {
         let (outcome, buffers) = completion.into_parts();
+        // A receive has one slice, so this does not fail.
         let Ok(room) = buffers.into_slice() else { return 0 };
         let count = match outcome {
             Ok(success) => {
@@ -357,6 +367,7 @@ impl Resources {
             }
         };
         self.rooms.push(room);
+        // At once, so that many messages of one poll do not leave the peer without buffers.
         self.make_room();
         count
     }
@@ -378,6 +389,8 @@ impl Resources {
     }
 
     pub(super) fn in_flight(&self) -> usize {
+        // Writes that wait or are held, and operations that were not reported, still have their
+        // buffers.
         let kept = self.groups.as_ref().map_or(0, Groups::kept);
         self.endpoint.as_ref().map_or(0, Endpoint::transmits_in_flight) + kept + self.returned.len()
     }
@@ -398,6 +411,7 @@ fn open_endpoint(
 /// Allocates receive buffers, all in one allocation.
 fn rooms(domain: &Domain, count: usize, len: usize) -> Result<Vec<Slice>, Error> {
     let count = count.clamp(1, domain.info().receive_queue_size().max(1));
+    // In one piece, so that it is registered once.
     let mut rest = domain.allocate(count * len)?;
     Ok((0..count).map(|_| rest.split_to(len)).collect())
 }

@@ -108,6 +108,7 @@ impl End {
             self.stage = Stage::Expected { since: now };
             return Ok(Some(Expected { id: key.0, theirs, ours: self.nonce }));
         }
+        // The first attempt is made by `meet`, as all others are.
         self.stage = Stage::Connecting {
             attempt: None,
             directory: directory.cloned(),
@@ -139,12 +140,15 @@ impl End {
                         *retry_at = now + *retry;
                         *retry = (*retry * 2).min(RETRY_MAX);
                     }
+                    // Any other error ends this link. The machine makes another one after a pause.
                     Err(error) => return Err(failed(OPERATION, &error, error.fix())),
                 }
                 *since
             }
             Stage::Open | Stage::Met(_) | Stage::Failed => return Ok(None),
         };
+        // From the beginning, and not from the last attempt: a peer that refuses again and again
+        // gets no more time.
         if now.saturating_duration_since(since) < MEET_WITHIN {
             return Ok(None);
         }
@@ -187,6 +191,7 @@ fn parse(address: &[u8], is_in_directory: bool) -> Option<(Nonce, &str)> {
 fn random() -> Result<Nonce, RailError> {
     let mut nonce = [0; 32];
     match getrandom(&mut nonce, GetRandomFlags::empty()) {
+        // The kernel returns up to 256 bytes at once (getrandom(2)).
         Ok(32) => Ok(nonce),
         Ok(_) => Err(failed("open a link over shm", &"getrandom returned too little", "permit getrandom")),
         Err(errno) => Err(failed("open a link over shm", &format!("getrandom: {errno}"), "permit getrandom")),

@@ -22,6 +22,8 @@ pub(super) fn report(
         shm::Event::Immediate(bits) => sink(Event::Immediate { link: Some(link), bits }),
         shm::Event::Message(bytes) => sink(Event::Message { link: Some(link), bytes }),
         shm::Event::GrantEnded { key } => {
+            // No event of the rail yet: the key may be bound to other links, and is reported when
+            // it has ended on all of them.
             ended.push((link, key));
             return 0;
         }
@@ -46,6 +48,8 @@ fn request_error(error: &OperationError) -> RequestError {
         OperationError::Link(_) | OperationError::InDoubt | OperationError::Revoked => {
             RequestError::Link(reason)
         }
+        // The link goes on with other memory. An owner could otherwise end it again and again, with
+        // memory that this side cannot map.
         OperationError::NotMapped(_) | OperationError::UnknownKey { .. } => RequestError::Key(reason),
         _ => RequestError::Request(reason),
     }

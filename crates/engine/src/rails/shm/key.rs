@@ -30,6 +30,7 @@ pub(super) struct GrantKey {
 
 impl GrantKey {
     pub(super) fn new(peer: PeerKey, memory: &Arc<Exposed>, rights: Rights) -> Self {
+        // An atomic changes the memory, too.
         let access = match rights.intersects(Rights::WRITE | Rights::ATOMIC) {
             true => Access::ReadWrite,
             false => Access::ReadOnly,

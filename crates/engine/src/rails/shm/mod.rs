@@ -220,7 +220,9 @@ impl ShmRail {
     /// Lets the timer tick while there are meetings or strangers.
     fn set_timer(&self) {
         let every = match self.listener.strangers() {
+            // Meetings first: the interval for strangers is too long for them.
             _ if !self.meeting.is_empty() => MEET_EVERY,
+            // A time of zero disarms the timer.
             0 => Duration::ZERO,
             _ => STRANGERS_EVERY,
         };
@@ -239,6 +241,7 @@ impl ShmRail {
         let mut must_meet = false;
         for event in ready {
             match event.data.u64() {
+                // Noted only: one call goes over all meetings, whatever was reported.
                 OF_LISTENER => must_meet = true,
                 OF_TIMER => {
                     // Until it is read, it stays readable.
@@ -264,6 +267,7 @@ impl ShmRail {
                 Err(_) => break,
             }
         }
+        // After the listener, which may have met some of them.
         for key in std::mem::take(&mut self.meeting) {
             let Some(end) = self.ends.get_mut(&key) else { continue };
             match end.meet(now) {
@@ -279,6 +283,7 @@ impl ShmRail {
                 }
             }
         }
+        // Otherwise the timer ticks as it should already.
         if self.meeting.is_empty() {
             self.set_timer();
         }
@@ -286,6 +291,7 @@ impl ShmRail {
 
     /// Takes over a link that was made, and binds the keys that wait for it.
     fn has_met(&mut self, key: LinkKey, link: Link) {
+        // It was closed while it met its peer. Dropping the link ends it for the peer, too.
         let Some(end) = self.ends.get_mut(&key).filter(|end| !end.is_closed) else { return };
         let (data, flags) = (epoll::EventData::new_u64(key.0), epoll::EventFlags::IN);
         if let Err(errno) = epoll::add(&self.epoll, link.as_fd(), data, flags) {
@@ -305,6 +311,7 @@ impl ShmRail {
     /// Ends an end that has not met its peer: its bindings fail.
     fn fail(&mut self, key: LinkKey, reason: &RailError) {
         let Some(end) = self.ends.get_mut(&key) else { return };
+        // A link that has met its peer stays, because grants over it may have to be proven.
         if !matches!(end.stage, Stage::Met(_)) {
             end.stage = Stage::Failed;
         }
@@ -330,6 +337,8 @@ impl ShmRail {
             && self.proofs.pauses(&key.memory)
         {
             end.waiting.push((id, tag));
+            // The key would lead to the pages that are about to be exchanged. `bind_waiting`
+            // continues.
             return Ok(());
         }
         let bound = match (end, key.and_then(|key| Some((key.memory.upgrade()?, key)))) {
@@ -340,6 +349,8 @@ impl ShmRail {
                         grants.insert(value, id);
                         Ok((0, value))
                     }
+                    // Only this one ends the link, by an event. After any other error the link is
+                    // as it was, and the key can be bound later.
                     Err(error @ GrantError::Link(_)) => Err(failed(operation, &error, error.fix())),
                     Err(error) => return Err(failed(operation, &error, error.fix())),
                 }
@@ -388,6 +399,7 @@ impl ShmRail {
                     self.keys_of.remove(&peer.expect("it was just found"));
                 }
             }
+            // Others may have paused for an exchange that is not needed any more.
             self.proofs.end_pause(id);
         }
     }
@@ -423,6 +435,8 @@ impl ShmRail {
             let Some(end) = self.ends.get_mut(&key) else { continue };
             let is_closed = end.is_closed;
             let Stage::Met(link) = &mut end.stage else {
+                // Without a link there is nothing to poll. Nor was anything granted over it, so a
+                // closed end can go.
                 end.is_polled = false;
                 if is_closed {
                     self.ends.remove(&key);
@@ -433,6 +447,7 @@ impl ShmRail {
             link.poll(|event| told += report(event, key, is_closed, &mut ended, sink));
             count += told;
             end.quiet = if told > 0 { 0 } else { end.quiet + 1 };
+            // Until then, operations have to come back, and grants have to be proven.
             let is_over = is_closed && link.in_flight() == 0 && link.grants().is_empty();
             if is_over {
                 // It fails only for a link that is not in the epoll.
@@ -447,6 +462,7 @@ impl ShmRail {
                 break;
             }
         }
+        // After the loop, because both change the ends that it goes over.
         for (link, value) in ended {
             self.grant_ended(link, value);
         }
@@ -517,9 +533,11 @@ impl Rail for ShmRail {
     fn make_key(&mut self, peer: PeerKey, memory: &Arc<Exposed>, rights: Rights) -> Result<Key, RailError> {
         let operation = "grant memory over shm";
         self.check(operation)?;
+        // Refused here, and not when the key is bound: the grant is made over the network then.
         Link::check_memory(memory)
             .map_err(|error| RailError::new(operation, error.to_string(), error.fix()))?;
         let of_peer = self.keys_of.entry(peer).or_default();
+        // Each key of a peer needs a place on each of its links.
         if *of_peer >= GRANTS_MAX {
             let cause = format!("the peer has {GRANTS_MAX} grants, the maximum of a link");
             return Err(RailError::new(operation, cause, "revoke grants, or grant larger ranges"));
@@ -528,6 +546,7 @@ impl Rail for ShmRail {
         self.made += 1;
         let id = KeyId(self.made);
         self.keys.insert(id, GrantKey::new(peer, memory, rights));
+        // Both numbers are unused: each link has numbers of its own for its keys.
         Ok(Key { id, address: 0, key: 0 })
     }
 
@@ -536,6 +555,7 @@ impl Rail for ShmRail {
         self.check(operation)?;
         let of_peer = self.keys.get(&key).filter(|key| !key.is_ended).map(|key| key.peer);
         let of_peer = of_peer.ok_or_else(|| no_such_key("bind"))?;
+        // A key is never bound to a link of another peer.
         let end = self.ends.get_mut(&link).filter(|end| !end.is_closed && end.peer == of_peer);
         match end.ok_or_else(|| no_link(operation))? {
             End { stage: Stage::Met(_), .. } => self.bind(link, key, tag),
@@ -561,6 +581,7 @@ impl Rail for ShmRail {
         }
         for (link, end) in &mut self.ends {
             let backlog = &mut self.backlog;
+            // A binding that waits is answered, too: the machine counts on one event for each.
             end.waiting.retain(|(waiting, tag)| {
                 if *waiting == id {
                     backlog.push_back(Event::KeyBound { link: *link, tag: *tag, bound: Err(ended_key()) });
@@ -568,6 +589,7 @@ impl Rail for ShmRail {
                 *waiting != id
             });
         }
+        // A key that was bound to no link has nothing to be proven.
         self.report_if_proven(id);
         Ok(())
     }
@@ -586,6 +608,7 @@ impl Rail for ShmRail {
             self.tell_ended(id);
             return Ok(());
         }
+        // The peer may have confirmed meanwhile, which the next poll of its link finds.
         for (link, _) in key.bound.clone() {
             self.wake(link);
         }
@@ -630,6 +653,7 @@ impl Rail for ShmRail {
             Posted::Gathered => link.post(tag, Request::Read { targets }, buffers),
             Posted::Other(request) => link.post(tag, request, buffers),
         };
+        // Also after a refusal: a link that is full, or has ended, has something to report.
         if !end.is_polled {
             (end.is_polled, end.quiet) = (true, 0);
             polled.push_back(key);
@@ -675,6 +699,7 @@ impl Rail for ShmRail {
         if std::mem::take(&mut self.must_look) || self.polls.is_multiple_of(polls_per_look) {
             self.look();
         }
+        // After the look, so that a link that it reports has its turn in this poll.
         let mut count = self.poll_links(sink);
         let Changed { keys, links } = self.proofs.step(&mut self.keys, &mut self.ends);
         for id in keys {
@@ -683,6 +708,7 @@ impl Rail for ShmRail {
         for link in links {
             self.wake(link);
         }
+        // Before the backlog is reported, which has the results.
         if self.proofs.has_resumed() {
             self.bind_waiting();
         }
@@ -700,6 +726,7 @@ impl Rail for ShmRail {
 
     fn may_sleep(&mut self) -> Result<bool, RailError> {
         self.check("prepare the rail shm for sleep")?;
+        // An exchange goes on with polls only: no descriptor wakes a sleeper for it.
         if !self.backlog.is_empty() || self.proofs.has_step() {
             return Ok(false);
         }
@@ -734,9 +761,11 @@ impl Drop for ShmRail {
     /// Closes all links, and waits shortly for the peers to notice: memory of grants whose end is not
     /// proven is leaked.
     fn drop(&mut self) {
+        // It fails in a forked child only, which has inherited no mapping.
         if self.reset().is_err() {
             return;
         }
+        // The grants go back to their links, where the peers can still confirm.
         self.proofs.give_up(&mut self.keys, &mut self.ends);
         let until = Instant::now() + CLOSED_WITHIN;
         while self.ends.values_mut().any(End::has_grants) && Instant::now() < until {
@@ -794,6 +823,7 @@ fn target(segment: RemoteSegment) -> Target {
 #[inline]
 fn excess(request: &WorkRequest<'_>, buffers: &Buffers, properties: &Properties) -> Option<String> {
     let (pieces, len) = (buffers.count(), buffers.len());
+    // `farreach-shm` has other limits, or none. These are the ones that the machine was told.
     let (targets, len_max) = match request {
         WorkRequest::WriteScattered { targets, .. } | WorkRequest::ReadGathered { targets } => {
             (targets.count(), BYTES_MAX as usize)
@@ -844,12 +874,15 @@ fn properties(
             // A short operation may overtake a long one, which is copied in steps.
             is_ordered: false,
         },
+        // The settings are for cards, too, which may have longer queues.
         window: window.min(WINDOW_MAX),
         message_max,
         performs_max: PERFORMS_MAX,
         has_atomics: true,
         writes_prove: Proof::Delivered,
         immediates_name_link: true,
+        // For what is posted and counted: a copy in progress may land later, but nothing of it
+        // counts.
         links_end_alone: true,
         ended_keys: EndedKeys::Reported,
         keys_are_bound: true,

@@ -135,6 +135,8 @@ impl Proofs {
             return Ok(Vec::new());
         }
         let same = |key: &GrantKey| Weak::ptr_eq(&key.memory, &of_memory);
+        // Each binding is one key of the memory. More keys belong to other rails, whose peers an
+        // exchange does not stop.
         let count = keys.values().filter(|key| same(key)).map(|key| key.bound.len()).sum();
         let error = match () {
             () if memory.keys() != count => Some(ExchangeError::OtherKeys),
@@ -146,6 +148,7 @@ impl Proofs {
             self.remove(&of_memory);
             return Err(refused(&error));
         }
+        // A closed link has revoked its grants already, so only open ones must be lost.
         let is_open = |of: &LinkKey| ends.get(of).is_some_and(|end| !end.is_closed);
         let others = keys.values().filter(|key| same(key) && !key.is_ended);
         let live: Vec<LinkKey> =
@@ -156,12 +159,15 @@ impl Proofs {
                 return Ok(Vec::new());
             }
             keys.entry(id).and_modify(|key| key.retry_at = Some(now + RETRY_AFTER));
+            // The links are lost by the caller. They meet again, but their keys wait until the
+            // pause is over.
             let stage = Stage::Pausing { until: now + PAUSE_MAX };
             self.all.push(Proof { memory: of_memory, key: id, stage });
             return Ok(live);
         }
         self.remove(&of_memory);
         let (grants, taken) = take_revoked(keys, ends, same);
+        // All have ended meanwhile. Polls of their links report it.
         if grants.is_empty() {
             return Ok(Vec::new());
         }
@@ -173,6 +179,7 @@ impl Proofs {
                 Ok(Vec::new())
             }
             Err((error, grants)) => {
+                // Only a link reports that a grant has ended, so no grant may stay here.
                 put_back(grants, &taken, ends);
                 keys.entry(id).and_modify(|key| key.retry_at = Some(now + RETRY_AFTER));
                 Err(refused(&error))
@@ -187,6 +194,7 @@ impl Proofs {
         ends: &mut BTreeMap<LinkKey, End>,
     ) -> Changed {
         let count = self.all.len();
+        // From the one after the last: a long exchange must not keep another one waiting.
         let next = (0..count).map(|offset| (self.turn + offset) % count).find(|at| self.all[*at].has_step());
         let Some(index) = next else { return Changed::default() };
         self.turn = index + 1;
@@ -209,6 +217,8 @@ impl Proofs {
                 self.end(index, Some(error), keys, ends)
             }
             Err(error) => {
+                // Some pages are in the new file already, and memory in two files cannot be
+                // granted, so this one has to go on.
                 *retry_at = Some(Instant::now() + STEP_AGAIN_AFTER);
                 keys.entry(*key).and_modify(|key| key.failed = Some(error));
                 Changed::default()
@@ -228,6 +238,7 @@ impl Proofs {
         let Proof { key: asked, stage, .. } = self.all.swap_remove(index);
         let Stage::Exchanging { exchange, taken, .. } = stage else { return Changed::default() };
         let links = taken.iter().map(|taken| taken.link).collect();
+        // An exchange ends its grants only if no page is left. Otherwise they have to go back.
         let unfinished = match &error {
             None => exchange.finish().err(),
             Some(_) => Some(exchange),
@@ -241,6 +252,8 @@ impl Proofs {
         }
         for Taken { key, link, value } in &taken {
             if let Some(end) = ends.get_mut(link) {
+                // The link forgets the grant, too. It would otherwise wait for the peer to confirm
+                // it.
                 end.grants.remove(value);
                 if let Some(met) = end.link() {
                     met.exchanged(*value);
@@ -256,6 +269,7 @@ impl Proofs {
     /// Gives up all exchanges, so that their grants end with the peers.
     pub(super) fn give_up(&mut self, keys: &mut HashMap<KeyId, GrantKey>, ends: &mut BTreeMap<LinkKey, End>) {
         while !self.all.is_empty() {
+            // Nobody reads this error: the rail is about to be dropped.
             self.end(0, Some(ExchangeError::OtherKeys), keys, ends);
         }
     }
@@ -263,6 +277,7 @@ impl Proofs {
     /// Returns whether keys that were not bound because of a pause can be bound now: a proof has ended, or
     /// has not begun in time.
     pub(super) fn has_resumed(&mut self) -> bool {
+        // Without proofs the clock is not read: every poll asks.
         if self.all.is_empty() && !self.has_ended {
             return false;
         }
@@ -274,6 +289,7 @@ impl Proofs {
     /// Ends the pause for a key that needs no exchange any more.
     pub(super) fn end_pause(&mut self, id: KeyId) {
         let before = self.all.len();
+        // An exchange that runs goes on: some pages may be in the new file already.
         self.all.retain(|proof| proof.key != id || matches!(proof.stage, Stage::Exchanging { .. }));
         self.has_ended |= self.all.len() < before;
     }

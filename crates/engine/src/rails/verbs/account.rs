@@ -41,6 +41,7 @@ impl Account {
     pub(super) fn take(&mut self, completion: WorkCompletion<'_>, sink: &mut dyn FnMut(Event<'_>)) {
         let link = self.links.key_of(completion.qp_num());
         match (completion.kind(), link) {
+            // Without a work request of the machine: its buffer is that of the shared queue.
             (WorkKind::Recv, _) => self.arrive(link, completion, sink),
             (WorkKind::BindWindow, Some(link)) => self.bound(link, completion.outcome().map(drop), sink),
             (kind, Some(link)) => {
@@ -70,6 +71,8 @@ impl Account {
         let Ok(buffer) = completion.into_buffers().into_slice() else { return };
         match (link, outcome) {
             (Some(_), Ok(success)) if success.is_write => {
+                // A write without an immediate uses no receive buffer, so this one has an
+                // immediate.
                 let bits = success.immediate.map_or(0, |immediate| immediate.0);
                 sink(Event::Immediate { link, bits });
             }
@@ -77,12 +80,14 @@ impl Account {
                 let len = buffer.len().min(success.byte_len as usize);
                 sink(Event::Message { link, bytes: &buffer[..len] });
             }
+            // There may be no work request in flight that could report the end of the link.
             (Some(link), Err(failure)) => {
                 let reason = first_failure(WorkKind::Recv, &self.rail, failure);
                 self.end(link, reason, sink);
             }
             (None, _) => {}
         }
+        // In any case, also if its link was removed: otherwise buffers would run out.
         self.receives.put(buffer);
     }
 
@@ -95,6 +100,7 @@ impl Account {
             self.to_bind.push(key);
         }
         let bound = match outcome {
+            // `None` if the key was ended meanwhile, which has revoked its window.
             Ok(()) => remote.ok_or_else(|| ended_key(&self.rail)),
             Err(failure) => {
                 let reason = first_failure(WorkKind::BindWindow, &self.rail, failure);
@@ -109,11 +115,13 @@ impl Account {
     #[cold]
     fn failed(&mut self, key: LinkKey, kind: WorkKind, failure: Failure) -> RailError {
         let error = first_failure(kind, &self.rail, failure);
+        // The link was removed, and its queue is being drained (`VerbsRail::take_away`).
         let Some(link) = self.links.get_mut(key) else {
             self.given_up += 1;
             return given_up(kind, &self.rail, &closed(&self.rail));
         };
         match &link.state {
+            // The first failure has the cause. Those behind it were only flushed.
             LinkState::Ended(reason) if failure.is_flush() => {
                 self.given_up += 1;
                 given_up(kind, &self.rail, reason)

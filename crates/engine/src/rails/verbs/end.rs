@@ -38,6 +38,7 @@ impl End {
             mtu_bytes: address.mtu.bytes().unwrap_or(256),
             rd_atomic: address.rd_atomic,
             port,
+            // Messages of a card have 2³¹ bytes at most.
             message_max: u32::try_from(message_max).unwrap_or(u32::MAX),
         }
     }
@@ -51,6 +52,7 @@ impl End {
         let Ok((end, rest)) = postcard::take_from_bytes::<Self>(bytes) else {
             return Err("it is too short, or has another version");
         };
+        // A newer version may have more fields.
         if !rest.is_empty() {
             return Err("it is too long, or has another version");
         }
@@ -78,6 +80,7 @@ impl End {
     }
 
     fn mtu(&self) -> Option<Mtu> {
+        // The peer may send any number, and a card has these five.
         MTUS.into_iter().find(|mtu| mtu.bytes() == Some(self.mtu_bytes))
     }
 }

@@ -37,6 +37,7 @@ impl VerbsRail {
         let concerns = concerns(event, self.parameters.port);
         let links: Vec<LinkKey> = match concerns {
             Concerns::Nobody => return,
+            // A queue pair that was destroyed meanwhile is not known any more.
             Concerns::QueuePair(qp_num) => self.account.links.key_of(qp_num).into_iter().collect(),
             Concerns::Everybody | Concerns::EverybodyForGood => self.account.links.keys(),
         };
@@ -44,10 +45,13 @@ impl VerbsRail {
         let reason =
             RailError::new(format!("link over {}", self.account.rail), format!("{event}: {cause}"), fix);
         if concerns == Concerns::EverybodyForGood {
+            // No other link is opened on the card.
             self.broken = Some(reason.clone());
         }
         for link in links {
             let backlog = &mut self.backlog;
+            // The next poll reports them: this is also called before a sleep, which reports
+            // nothing.
             self.account.end(link, reason.clone(), &mut |event| backlog.push_back(event.into()));
         }
     }
@@ -59,6 +63,7 @@ fn concerns(event: AsyncEvent, own_port: u8) -> Concerns {
         AsyncEvent::QueuePair { qp_num, kind: QpFatal | QpRequestError | QpAccessError } => {
             Concerns::QueuePair(qp_num)
         }
+        // Another port of the card is another rail.
         AsyncEvent::Port { port, kind: PortError } if port == own_port => Concerns::Everybody,
         // Both queues are unusable then, and all links share them.
         AsyncEvent::CompletionQueue { kind: CqError, .. }

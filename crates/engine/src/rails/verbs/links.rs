@@ -94,6 +94,7 @@ impl Links {
     /// Removes a link. Completions of its queue pair are still attributed to it, until
     /// [`forget`](Self::forget).
     pub(super) fn remove(&mut self, key: LinkKey) -> Option<Link> {
+        // A key of an earlier link of the slot removes nothing.
         self.get_mut(key)?;
         let slot = slot_of(key);
         self.free.push(slot);

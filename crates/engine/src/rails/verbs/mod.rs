@@ -109,6 +109,8 @@ impl VerbsRail {
         let cq = self.queues.cq(queue);
         QueuePairBuilder::new(QueuePairType::Rc, cq, cq)
             .srq(self.account.receives.srq())
+            // Bindings have room of their own, so that they take none of the window that the
+            // machine fills.
             .max_send_wr(self.properties.window + bindings_max(&self.properties))
             .max_send_sge(self.properties.limits.pieces as u32)
             .build(&self.pd)
@@ -141,9 +143,12 @@ impl VerbsRail {
     /// backlog, destroys the queue pair, and returns the requests that were still in flight.
     fn take_away(&mut self, key: LinkKey) -> Result<(), RailError> {
         let Some(link) = self.account.links.get_mut(key) else { return Ok(()) };
+        // A queue pair that was never connected has received nothing, so it keeps no buffer.
         let was_connected = !matches!(link.state, LinkState::Made);
         link.end(&closed(&self.account.rail));
         let (queue, qp_num) = (link.queue, link.qp.qp_num());
+        // First, because a completion tells what became of a request. The destroyed queue pair does
+        // not.
         let drained = self.drain(queue);
         let Some(Link { qp, mut windows, .. }) = self.account.links.remove(key) else { return drained };
         // A queue pair that cannot be destroyed may still complete requests. It stays known, its
@@ -154,12 +159,15 @@ impl VerbsRail {
         })?;
         let (account, backlog) = (&mut self.account, &mut self.backlog);
         let reason = closed(&account.rail);
+        // Bindings are reported here, with their tags. The destroyed queue pair returns them once
+        // more.
         windows.fail(key, &reason, &mut |event| backlog.push_back(event.into()));
         for request in unfinished.into_iter().filter(|request| request.kind != WorkKind::BindWindow) {
             account.give_up(request, &mut |event| backlog.push_back(event.into()));
         }
         // Remaining completions of this queue pair would occupy the room of later ones.
         let drained = drained.and(self.drain(queue));
+        // Only now: completions were attributed by this number, and the card may use it again.
         self.account.links.forget(qp_num);
         self.queues.leave(queue);
         let receives = &mut self.account.receives;

@@ -31,6 +31,7 @@ impl VerbsRail {
         let (device, pd) = (context.query_device().map_err(failed)?, context.alloc_pd().map_err(failed)?);
         let mut parameters =
             ConnectionParameters::with_gid(&context, rail.port, rail.gid.clone()).map_err(failed)?;
+        // What the queue pair permits at most. Each key restricts it further.
         parameters.access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
         parameters.access.set(AccessFlags::REMOTE_ATOMIC, has_atomics(&device));
         parameters.timeout = settings.ack_timeout;
@@ -43,6 +44,7 @@ impl VerbsRail {
         let properties = properties(rail, settings, &context, &device)?;
         let plan = Plan {
             links_at_first: settings.links_at_first,
+            // Bindings are work requests of the same queue pair, and complete on the same queue.
             window: settings.window + bindings_max(&properties),
             receives: Receives::depth(settings.receives),
             depth_max: device.max_cqe,
@@ -107,6 +109,7 @@ fn properties(
         limits: Limits {
             bytes: port.max_message_bytes.into(),
             pieces: pieces as usize,
+            // An operation of verbs has one remote segment.
             targets: 1,
             pages: IMMEDIATE_PAGES_MAX,
             is_ordered: true,
@@ -119,6 +122,7 @@ fn properties(
         writes_prove: Proof::Delivered,
         immediates_name_link: true,
         links_end_alone: true,
+        // The card looks up the key of each packet.
         ended_keys: EndedKeys::StopAll,
         keys_are_bound: settings.bind_keys && has_windows(device),
         rate_bps: port.rate_bits_per_second().unwrap_or(1),

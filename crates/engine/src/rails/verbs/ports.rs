@@ -51,7 +51,9 @@ impl VerbsPort {
 /// Returns every port of this host that can be a rail now: it is active and has a source GID. The
 /// list is empty if there is no library or no device.
 pub fn rails(settings: &VerbsSettings) -> Vec<VerbsPort> {
+    // Without the library no card can be used. Other rails may be.
     let Ok(devices) = DeviceList::get() else { return Vec::new() };
+    // A port that is down is left out. `rails_named` tells the reason to who names it.
     devices.iter().flat_map(|device| ports(device, settings)).filter_map(Result::ok).collect()
 }
 
@@ -79,6 +81,7 @@ pub fn rails_named(name: &str, settings: &VerbsSettings) -> Result<Vec<VerbsPort
         found = vec![found.swap_remove(number - 1)];
     }
     let (rails, mut refused): (Vec<_>, Vec<_>) = found.into_iter().partition(Result::is_ok);
+    // A device is named for those of its ports that work. The reason counts only if none does.
     match refused.pop() {
         Some(Err(reason)) if rails.is_empty() => Err(reason),
         _ => Ok(rails.into_iter().flatten().collect()),
@@ -91,6 +94,8 @@ fn missing(operation: String, devices: &DeviceList) -> RailError {
         let cause = format!("there is no device of this name; the devices are {}", names.join(", "));
         return RailError::new(operation, cause, "use one of these names");
     }
+    // The list is empty: the kernel tells more than the library, for example that a module is
+    // missing.
     let survey = system::survey();
     match survey.obstacles().first() {
         Some(obstacle) => RailError::new(operation, obstacle.to_string(), obstacle.fix()),

@@ -18,9 +18,11 @@ pub(super) fn to_card(
         | WorkRequest::CompareSwap { target, .. } => target,
         WorkRequest::Send => return Ok(SendRequest::send(buffers)),
         WorkRequest::WriteScattered { .. } | WorkRequest::ReadGathered { .. } => {
+            // Not reached: the machine keeps to `Limits::targets`, which is 1.
             return Err((never("a verbs operation accesses only one remote segment"), buffers));
         }
     };
+    // The peer has sent the key, and its frame has room for 64 bits.
     let Ok(key) = u32::try_from(target.key) else {
         return Err((never("the remote key has more than 32 bits"), buffers));
     };
@@ -34,6 +36,7 @@ pub(super) fn to_card(
         WorkRequest::CompareSwap { expected, desired, .. } => {
             SendRequest::compare_swap(answer(buffers)?, remote, expected, desired)
         }
+        // Only a write without an immediate is left.
         _ => SendRequest::write(buffers, remote),
     })
 }

@@ -43,6 +43,7 @@ impl Plan {
     /// Returns the number of links of the queue with this index: twice that of the one before, as
     /// far as the card allows. Returns `None` if there is no room for even one.
     fn links_of(&self, index: usize) -> Option<u32> {
+        // 32 bits, shifted by at most 32, fit into 64.
         let wanted = u64::from(self.links_at_first.max(1)) << index.min(32);
         let possible = self.depth_max.checked_sub(self.receives)? / self.window.max(1);
         let links = wanted.min(possible.into()) as u32;
@@ -50,6 +51,7 @@ impl Plan {
     }
 
     fn depth(&self, links: u32) -> u32 {
+        // The receives count for each queue, because its links may use all of the shared buffers.
         links * self.window + self.receives
     }
 }
@@ -111,6 +113,7 @@ impl Queues {
         let mut count = 0;
         for _ in 0..self.all.len() {
             let queue = &self.all[self.turn];
+            // Before the queue is polled, so that a busy one is not the first again.
             self.turn = if self.turn + 1 == self.all.len() { 0 } else { self.turn + 1 };
             // A queue without links has nothing to report, and is kept for later links.
             if queue.links == 0 {
@@ -122,6 +125,7 @@ impl Queues {
                 count += 1;
                 take(completion);
             });
+            // A busy card must not keep the leader from the other rails and the sockets.
             if count >= TOLD_AT_ONCE {
                 break;
             }

@@ -36,6 +36,7 @@ impl Rail for VerbsRail {
             Ok((qp, own))
         });
         let (qp, own) = made.map_err(|error| {
+            // `enter` has reserved room for the link.
             self.queues.leave(queue);
             self.failed("open a link", &error)
         })?;
@@ -64,6 +65,7 @@ impl Rail for VerbsRail {
             }
         }
         link.qp.connect(&self.parameters, &link.own, &peer).map_err(|error| told(operation, &error))?;
+        // The buffers of the peer may be shorter than those of this side.
         link.message_max = link.message_max.min(end.message_max as usize);
         link.state = LinkState::Connected;
         Ok(())
@@ -91,6 +93,7 @@ impl Rail for VerbsRail {
     fn make_key(&mut self, _peer: PeerKey, memory: &Arc<Exposed>, rights: Rights) -> Result<Key, RailError> {
         let access = access(rights);
         let made = match self.properties.keys_are_bound {
+            // The region itself gives the access then, over all links of the card.
             false => self.pd.expose_also(memory, access).map(|region| GrantKey::unbound(region, access)),
             true => {
                 let region = self.regions.get(&self.pd, memory);
@@ -113,6 +116,7 @@ impl Rail for VerbsRail {
         };
         let binding = binding.map_err(|error| self.failed("bind a key", &error))?;
         if let Some(link) = self.account.links.get_mut(link) {
+            // Before it is posted: a key that ends meanwhile must find its window.
             link.windows.add(binding);
         }
         self.post_bindings(link);
@@ -124,6 +128,8 @@ impl Rail for VerbsRail {
         let Self { account, backlog, .. } = self;
         let place = of_it.place();
         let ended = of_it.end(|link| {
+            // A link that was closed has no window any more: its queue pair has revoked all of
+            // them.
             let (window, waiting) = account.links.get_mut(link)?.windows.take(key);
             if let Some(tag) = waiting {
                 let bound = Err(ended_key(&account.rail));
@@ -181,6 +187,7 @@ impl Rail for VerbsRail {
         self.backlog.drain(..).for_each(|event| event.tell(sink));
         let Self { queues, account, .. } = self;
         let told = queues.poll(|completion| account.take(completion, sink));
+        // At once: a peer whose message finds no buffer waits, and sends it again.
         account.receives.post()?;
         for link in std::mem::take(&mut self.account.to_bind) {
             self.post_bindings(link);
@@ -193,6 +200,7 @@ impl Rail for VerbsRail {
     }
 
     fn may_sleep(&mut self) -> Result<bool, RailError> {
+        // Completions that come after this wake the sleeper.
         let is_idle = self.queues.arm()?;
         self.look_for_events()?;
         Ok(is_idle && self.backlog.is_empty())
@@ -217,6 +225,7 @@ impl VerbsRail {
         let Self { account, backlog, .. } = self;
         while let Some(link) = account.links.get_mut(key) {
             let Some(request) = link.windows.next() else { return };
+            // The caller gets no error: the binding was accepted, and an event has to answer it.
             let Err(error) = link.qp.post_send(request) else { continue };
             let Some(tag) = link.windows.not_posted() else { return };
             let reason = RailError::new(

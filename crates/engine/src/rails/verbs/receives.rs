@@ -43,7 +43,9 @@ impl Receives {
         let failed = |error| {
             told(format!("create a shared receive queue on {}", pd.context().device().name()), &error)
         };
+        // One segment for each receive: a buffer is one slice.
         let srq = pd.create_srq(Self::depth(count), 1).map_err(failed)?;
+        // Buffers of one poll come back before they are posted, so that it need not grow then.
         let mut ready = Vec::with_capacity(AT_ONCE.max(count as usize));
         ready.extend(buffers(pd, count, message_max)?.into_iter().map(RecvRequest::new));
         let mut receives = Self { srq, ready, count, message_max, spares: Vec::new(), spares_used: 0 };
@@ -74,6 +76,7 @@ impl Receives {
 
     /// Posts a spare buffer for a link that has ended and may have kept one.
     pub(super) fn replace_one(&mut self) -> Result<(), RailError> {
+        // The queue has no room for another one. It has fewer buffers then.
         if self.spares_used == SPARES {
             return Ok(());
         }
@@ -91,6 +94,7 @@ impl Receives {
 
     /// Creates the queue anew after the last link has ended.
     pub(super) fn renew(&mut self) -> Result<(), RailError> {
+        // No queue pair uses the old queue any more, so all of its buffers are freed with it.
         *self = Self::new(self.srq.pd(), self.count, self.message_max)?;
         Ok(())
     }

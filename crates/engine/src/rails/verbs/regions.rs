@@ -31,6 +31,7 @@ impl Regions {
         if let Some(region) = self.all.get(&place).and_then(|(_, region)| region.upgrade()) {
             return Ok((place, region));
         }
+        // Without remote access: each peer has it by a window only.
         let access = AccessFlags::RELAXED_ORDERING | AccessFlags::MW_BIND;
         let region = Arc::new(pd.expose_also(memory, access)?);
         self.made += 1;

@@ -74,6 +74,7 @@ impl GrantKey {
             Some(window) => window,
             None => pd.alloc_mw(WindowType::Two)?,
         };
+        // Otherwise a key that outlives many links would remember them all.
         self.links.retain(|link| is_open(*link));
         self.links.push(link);
         Ok(Binding { key: id, tag, region: Arc::clone(&self.region), access: self.access, window })
@@ -91,6 +92,7 @@ impl GrantKey {
         for window in links.into_iter().filter_map(&mut take_window) {
             outcome = outcome.and(window.revoke());
         }
+        // A window that was not revoked still has the region, which the card would not deregister.
         outcome?;
         match Arc::into_inner(region) {
             Some(region) => region.end(),
@@ -128,6 +130,7 @@ impl Windows {
 
     /// Takes the window of a key that ends, with the tag of its binding if that waits.
     pub(super) fn take(&mut self, key: KeyId) -> (Option<MemoryWindow>, Option<u64>) {
+        // A binding that is posted already completes by itself, without a key.
         let waiting = self.waiting.iter().position(|binding| binding.key == key);
         let waiting = waiting.and_then(|index| self.waiting.remove(index));
         (self.bound.remove(&key), waiting.map(|binding| binding.tag))
@@ -135,6 +138,7 @@ impl Windows {
 
     /// Returns the work request of the next binding, if there is room for it.
     pub(super) fn next(&mut self) -> Option<SendRequest> {
+        // The queue pair and its completion queue have room for so many.
         if self.posted.len() >= BINDINGS_MAX {
             return None;
         }
@@ -154,6 +158,7 @@ impl Windows {
     /// the key was ended.
     pub(super) fn completed(&mut self) -> Option<(u64, Option<(u64, u64)>)> {
         let (window, tag) = self.posted.pop_front()?;
+        // A window that was revoked meanwhile has no key.
         Some((tag, window.remote().map(|remote| (remote.address(), remote.key().0.into()))))
     }
 
