@@ -53,6 +53,7 @@ impl LibraryCalls {
 
     /// Returns a warning of this call, once.
     pub(crate) fn warning_of(&self, call: &HungCall) -> Option<Warning> {
+        // Several threads may find the call at once. One of them gets the warning.
         let is_known = self.warned.swap(call.stamp, Ordering::Relaxed) == call.stamp;
         (!is_known).then(|| Warning::new(WarningKind::HungCall, call.to_string(), call.fix()))
     }

@@ -214,14 +214,17 @@ impl Carrier {
         machine.begin_step(now);
         let mut happened = false;
         for rail in 0..self.rails.len() {
+            // A rail whose reset has failed cannot be used any more, and is not polled.
             happened |= machine.is_rail_alive(rail) && self.poll(machine, rail);
         }
         machine.end_polls();
         happened |= self.carry(machine);
         machine.end_step();
+        // Each of them is tried once in a step. `control` puts back what still has to wait.
         for control in std::mem::take(&mut self.waiting) {
             self.control(machine, control);
         }
+        // The timers may have asked for work, such as links to close and keys to end.
         self.control_all(machine);
         happened
     }
@@ -233,6 +236,8 @@ impl Carrier {
         machine.begin_step(now);
         for rail in 0..self.rails.len() {
             for _ in 0..CATCH_UP_POLLS_MAX {
+                // A rail with many quiet links may leave some out. The goodbye of a peer would then
+                // overtake pages.
                 self.rails[rail].poll_all_next();
                 if !machine.is_rail_alive(rail) || !self.poll(machine, rail) {
                     break;
@@ -274,6 +279,8 @@ impl Carrier {
             Event::Message { link, bytes } => machine.handle_message(rail, link, bytes),
             Event::KeyBound { link, tag: grant, bound } => machine.handle_key_bound(rail, link, grant, bound),
             Event::KeyEnded { key } => {
+                // Nothing waits for it if the memory was given back at its deadline, without a
+                // proof.
                 if let Some((grant, is_proven)) = memory.key_ended(rail, key) {
                     machine.handle_key_proven(rail, grant, is_proven);
                 }
@@ -319,6 +326,7 @@ impl Carrier {
                 machine.handle_reset(rail, reset);
             }
             Control::BindKey { rail, link, grant } => {
+                // A binding that has begun ends with an event of the rail.
                 if let Err(error) = self.bind_key(rail, link, grant) {
                     machine.handle_key_not_bound(rail, link, grant, error);
                 }
@@ -365,6 +373,8 @@ impl Carrier {
         match content {
             Content::Pages { op, extents, request } => {
                 let buffers = self.memory.parts(op, extents);
+                // The plan was checked. Should it be wrong all the same, no card gets memory
+                // outside of the transfer.
                 let (Some(request), Some(buffers)) = (request, buffers) else {
                     return Err(Refusal::Never(RailError::new(
                         "post pages",
@@ -414,6 +424,8 @@ impl Carrier {
         let rail = self.rails[short.rail].as_mut();
         let is_done = rail.perform(short.link, short.request, buffer, new.own.offset as usize);
         self.calls.end();
+        // If the rail has refused, the machine has counted nothing, and the caller submits the
+        // transfer.
         is_done.then(|| machine.handle_performed(new, &short, clock()))
     }
 
@@ -439,12 +451,14 @@ impl Carrier {
         rights: Rights,
         now: u64,
     ) -> Result<GrantMade, (RailError, Option<Exposed>)> {
+        // Checked before keys are made, which would have to be ended again.
         if let Err(error) = machine.may_grant(peer) {
             return Err((error, Some(memory)));
         }
         let memory = Arc::new(memory);
         match self.grant_over_best(machine, peer, &memory, rights, now) {
             Ok((id, scope)) => Ok(GrantMade { id, scope, memory }),
+            // A key that was made and cannot be ended keeps the memory.
             Err(error) => Err((error, Arc::into_inner(memory))),
         }
     }
@@ -458,6 +472,7 @@ impl Carrier {
         rights: Rights,
         now: u64,
     ) -> Result<(u64, Scope), RailError> {
+        // The program has references to bytes of shared memory, so no key may write to them.
         if memory.is_read_only() && rights != Rights::READ {
             let cause = ReadOnlyError;
             return Err(RailError::new("grant memory", cause.to_string(), cause.fix()));
@@ -491,6 +506,7 @@ impl Carrier {
         access: Access,
     ) -> (u64, Arc<Exposed>) {
         let (id, memory) = (machine.publish(rights, access), Arc::new(memory));
+        // No key is made yet. Each peer that opens the memory gets its own.
         self.memory.published.insert(id, Arc::clone(&memory));
         (id, memory)
     }
@@ -557,6 +573,7 @@ impl Carrier {
                 Ok(key) => {
                     granted.keys.push(Some(key.id));
                     let is_bound = rails[rail].properties().keys_are_bound;
+                    // A bound key differs for each link. The peer is told of it when it is bound.
                     remote.by_rail.push((!is_bound).then_some((key.address, key.key)));
                 }
                 Err(error) => {
@@ -588,6 +605,7 @@ impl Carrier {
         let Some(granted) = self.memory.grants.get_mut(&grant) else { return ended };
         for (number, key) in granted.keys.iter_mut().enumerate() {
             let (Some(key), rail) = (key.take(), &mut self.rails[number]) else { continue };
+            // Such a rail stops new operations only. Those in flight still land.
             granted.is_unproven |= rail.properties().ended_keys == EndedKeys::StopNew;
             match self.calls.timed(number, RailCall::EndKey, || rail.end_key(key)) {
                 Ok(()) if rail.properties().ended_keys == EndedKeys::Reported => {
@@ -597,10 +615,12 @@ impl Carrier {
                 }
                 Ok(()) => {}
                 Err(error) => {
+                    // The key stays alive, so nothing proves that the peer has stopped.
                     granted.is_unproven = true;
                     ended.errors.push(error);
                 }
             }
+            // Dead keys hold pages that no handle refers to, until the rail is reset.
             if rail.holds_too_much() {
                 ended.too_full.push(number);
             }
@@ -694,6 +714,7 @@ impl Holdings {
     /// Releases the parts, and keeps the list for reuse.
     fn recycle(&mut self, buffers: Buffers) {
         if let Buffers::List(mut list) = buffers {
+            // The buffers go now, because each holds a part of the memory of the transfer.
             list.clear();
             self.lists.push(list);
         }
@@ -746,6 +767,7 @@ impl Holdings {
     fn key_ended(&mut self, rail: usize, key: KeyId) -> Option<(u64, bool)> {
         let grant = self.awaited.remove(&(rail, key))?;
         let granted = self.grants.get_mut(&grant)?;
+        // Other rails may still have a key of this grant.
         granted.awaited.retain(|awaited| *awaited != (rail, key));
         Some((grant, granted.is_proven()))
     }

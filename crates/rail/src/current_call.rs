@@ -106,13 +106,16 @@ impl CurrentCall {
     ///
     /// A post or a poll counts from the beginning of the step that made it.
     pub fn get(&self) -> Option<CallInProgress> {
+        // Relaxed: the stamp is one value, and says nothing about other memory.
         let stamp = self.stamp.load(Ordering::Relaxed);
+        // Outside of calls the stamp is 0, which is no call.
         let call = *RailCall::ALL.iter().find(|call| **call as u64 == stamp & 0xFF)?;
         let rail = ((stamp & NOT_TIME) >> 8) as usize;
         let began = Duration::from_nanos(stamp & !NOT_TIME);
         Some(CallInProgress {
             call,
             rail: self.rails.get(rail).cloned().unwrap_or_default(),
+            // The driver's clock, which the time of a step is from, begins a moment after this one.
             elapsed: self.start.elapsed().saturating_sub(began),
             stamp,
         })
@@ -163,6 +166,7 @@ impl CallStamps {
         self.begin(rail, call);
         let result = run();
         self.end();
+        // Calls that follow in the same step must not count from before this one.
         self.read_clock();
         result
     }

@@ -57,6 +57,8 @@ impl Held {
             [] => Some(Buffers::None),
             [one] => self.part(*one).map(Buffers::One),
             several => {
+                // A list that was used before has its capacity, so that most posts allocate
+                // nothing.
                 let mut list = list.unwrap_or_default();
                 list.reserve(several.len());
                 for extent in several {

@@ -81,6 +81,7 @@ impl Backoff {
             return Action::Step;
         }
         let now = Instant::now();
+        // Beyond the deadline, each sleep would return at once for nothing. `at` ends the wait.
         match was_woken_for_nothing && now < until {
             true => Action::Sleep,
             false => self.at(now, has_moved, until),
@@ -96,6 +97,7 @@ impl Backoff {
         if has_moved {
             return Action::Step;
         }
+        // The clock is read rarely, so the time counts from the first reading after the event.
         let idle = now.duration_since(*self.idle_since.get_or_insert(now));
         match self.mode {
             Progress::Event => Action::Sleep,

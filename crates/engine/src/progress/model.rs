@@ -280,6 +280,7 @@ fn a_waiter_that_gives_up_lets_another_lead() {
         engine.outside.answer();
         assert_eq!(hasty.join().unwrap(), Ok(false));
         assert_eq!(patient.join().unwrap(), Ok(true));
+        // Not earlier: a sender that is dropped ends the wait.
         drop(never);
     });
 }
@@ -308,6 +309,7 @@ fn a_wait_for_several_ends_with_one_of_them() {
         assert!(second.is_ready());
         engine.outside.answer();
         assert_eq!(other.join().unwrap(), Ok(true));
+        // Not earlier: a sender that is dropped ends the wait.
         drop(never);
     });
 }
@@ -418,6 +420,7 @@ fn a_panic_ends_a_wait_that_nothing_else_ends() {
         });
         let panicked = catch_unwind(AssertUnwindSafe(|| engine.progress.submit(Command::Panic)));
         waiter.join().unwrap();
+        // The sender must outlive the wait, which the panic alone has to end.
         drop((panicked, never));
     });
 }
