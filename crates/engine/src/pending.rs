@@ -185,6 +185,7 @@ where
 
 impl<M: Send + 'static, F> Drop for Making<M, F> {
     fn drop(&mut self) {
+        // The result was taken, and its own drop ends what was made.
         let Some(receiver) = self.receiver.take() else { return };
         let undo = self.undo;
         // The leader executes commands in their order, so it has created the value before it
@@ -254,6 +255,7 @@ impl<T, E> Pending<T, E> {
     fn take_or_wait(&mut self) -> Option<Result<T, E>> {
         let answer = self.answer.take();
         match answer {
+            // The peer is not pinged for this wait any more.
             Some(_) => self.wait = None,
             None => self.begin_wait(),
         }
@@ -267,6 +269,7 @@ impl<T, E> Pending<T, E> {
         {
             let (wait, is_first) = cell.begin_wait();
             self.wait = Some(wait);
+            // One watch of the machine serves all waits for a peer.
             if is_first {
                 self.progress.submit(Command::Watch(key));
             }
@@ -282,6 +285,7 @@ impl<T, E> Pending<T, E> {
     /// Registers a listener for the result. Returns whether it is available: then no wait begins.
     pub(crate) fn listen(&mut self, listener: &Listener) -> bool {
         self.answer.listen(listener);
+        // The next stage has no listener yet, and its result may be there already.
         while self.answer.has_stages() && self.answer.is_ready() && !self.answer.advance() {
             self.answer.listen(listener);
         }
@@ -341,6 +345,7 @@ impl<T, E> Pending<T, E> {
                     self.end_wait();
                     return found.unwrap_or_else(|| self.answer.timed_out(&self.progress.timeout(timeout)));
                 }
+                // No thread will lead any more, so no later result is missed.
                 Err(_) => return self.answer.ended(),
             }
         }
@@ -384,6 +389,7 @@ impl<T, E> Future for Pending<T, E> {
                 break;
             }
         }
+        // After the listener was registered: the worker may find the result at once.
         if self.progress.call_worker() {
             return Poll::Pending;
         }

@@ -72,6 +72,7 @@ impl Running {
         call: impl FnOnce(&mut Driver, u64) -> T + Send + 'static,
     ) -> Result<T, Error> {
         let receiver = self.ask(call);
+        // The receiver tells how the wait has ended, also after a panic of a step.
         let _ = self.wait(&receiver, Instant::now() + CALL_TIMEOUT);
         match receiver.take() {
             Some(Ok(answer)) => Ok(answer),

@@ -107,6 +107,7 @@ impl<F> TransferInFlight<F> {
         F: Fn(Option<Held>) -> Option<B>,
     {
         let TransferAnswer { outcome, held, stats } = answer;
+        // Also after an error: the memory comes back unless a card may still use it.
         let buffer = (self.restore)(held);
         match (outcome, buffer) {
             (Ok(()), Some(buffer)) => Ok(Transferred { buffer, stats }),
@@ -132,6 +133,7 @@ impl<B> Transfer<B> {
     /// Aborts the transfer: no more of it is posted, and it ends when its operations in flight are
     /// done. The receiver's counter ends with [`ErrorKind::Aborted`](crate::ErrorKind::Aborted).
     pub fn abort(&self) {
+        // A transfer that was performed within its call, or refused, has nothing to abort.
         if let Some((peer, op)) = self.operation() {
             self.running().submit(Command::Abort(peer, op));
         }
@@ -152,6 +154,7 @@ pub(crate) fn held(buffer: Buffer) -> Held {
 pub(crate) fn given_back<B: Source>(held: Option<Held>) -> Option<B> {
     let buffer = match held? {
         Held::Shared(shared) => Some(Buffer::Shared(shared)),
+        // It fails as long as a request has a part of the slice.
         Held::Lent(lent) => lent.try_reclaim().ok().map(Buffer::Slice),
         Held::Exposed(part) => Some(Buffer::Exposed(part)),
         // Of lists, `crate::list` returns the buffers.
