@@ -69,9 +69,11 @@ impl PageMap {
             Direction::Write => (&self.source, &self.destination),
             Direction::Read => (&self.destination, &self.source),
         };
+        // Lists of different lengths are refused by `plan`, with an error that says so.
         if self.source.indices.len() != 1 || self.destination.indices.len() != 1 {
             return None;
         }
+        // The same checks as those of `plan`, without the plan.
         let within = |pages: &Pages, memory_len| {
             let page = Extent { offset: pages.start(0)?, len: self.page_len };
             let end = page.offset.checked_add(page.len)?;

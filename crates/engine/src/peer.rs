@@ -66,6 +66,7 @@ pub(crate) struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         let key = self.key;
+        // Waits for any peer do not find it any more, and end if it was the last one.
         self.roster.remove(key, &self.cell);
         let call = move |driver: &mut Driver, now: u64| driver.machine.leave(key, now);
         self.progress.submit(Command::Call(Box::new(call)));
@@ -177,6 +178,7 @@ impl Peer {
         let finish = move |made: Result<Made, Error>| match made {
             Ok(Ok(made)) => Ok(Grant { peer: peer.clone(), id: made.id, memory: Some(made.memory) }),
             Ok(Err((error, memory))) => {
+                // The loss of the peer is the cause of whatever the rails have reported.
                 let error = peer.lost().map_or_else(|| error.into(), Error::peer_lost);
                 Err(GrantError { error, memory })
             }
@@ -184,6 +186,8 @@ impl Peer {
         };
         let undo = |driver: &mut Driver, now, made: Made| {
             if let Ok(made) = made {
+                // Nobody wants the memory back, so there is no deadline at which it would come back
+                // unproven.
                 driver.machine.revoke(None, made.id, u64::MAX, now);
             }
         };
@@ -352,6 +356,8 @@ impl Peer {
         }
         let (own_len, counter) = (buffer.len() as u64, counter.map(|counter| counter.token.id()));
         let (priority, deadline) = self.terms_now();
+        // A page that a rail copies within the call needs no plan, no entry in a table and no
+        // channel.
         if let Some((own, theirs)) = map.only_page(direction, own_len, remote.len)
             && own.len <= self.0.progress.performs_max()
         {
@@ -388,12 +394,14 @@ impl Peer {
                 self.0.progress.submit(Command::Submit(new, held(buffer), sender));
                 self.pending(TransferInFlight::new(receiver, key, self.cell(), op, given_back::<Buffer>))
             }
+            // Nothing was queued, so the memory goes back at once.
             Err(error) => self.refused(Error::of_pages(error), buffer),
         }
     }
 
     /// Moves a page at once, if its rail can do that, or as any other transfer.
     fn move_page(&self, short: &ShortTransfer, buffer: Buffer, map: &PageMap) -> Transfer {
+        // The channel is made only if the page is not moved at once.
         let (op, mut receiver) = (next_op(), None);
         let command = |buffer: Buffer| {
             let ShortTransfer { peer, direction, grant, base, len, counter, priority, deadline, .. } = *short;
@@ -520,6 +528,7 @@ impl Peer {
     fn change_atomic(&self, memory: &RemoteSlice, request: AtomicOperation) -> Pending<u64> {
         let refused = match () {
             () if memory.peer.0 != self.0.key => Some(AtomicError::NotGranted),
+            // The machine checks the alignment, which depends on where the grant begins.
             () if memory.len != 8 => {
                 Some(AtomicError::NotEightAlignedBytes { offset: memory.offset, len: memory.len })
             }
@@ -553,8 +562,12 @@ impl Peer {
 
     /// Notes a received message. The peer gets a report after every half window, and need not wait.
     pub(crate) fn took_one(&self) {
+        // A report of each message would cost a frame each, and one of all of them would stop the
+        // sender.
         let half = (self.0.messages / 2).max(1);
         if self.0.taken.fetch_add(1, Ordering::Relaxed) + 1 >= half {
+            // Two threads may come here at once. One of them then reports no message, which is
+            // harmless.
             let count = self.0.taken.swap(0, Ordering::Relaxed);
             self.0.progress.submit(Command::Taken(self.0.key, count));
         }
@@ -613,6 +626,7 @@ impl<T: Send + 'static> Offer<T> {
     fn ask(&mut self) {
         let (sender, receiver) = oneshot::channel();
         let find = Arc::clone(&self.find);
+        // Before the lookup, so that a change during it causes another one.
         self.seen = Some(self.peer.cell().changes());
         self.peer.0.progress.submit(Command::Call(Box::new(move |driver, _| {
             let found = find(driver);
@@ -631,6 +645,7 @@ impl<T: Send + 'static> Offer<T> {
         match (answer, self.peer.cell().lost()) {
             (Ok(Some(found)), _) => Some(Ok(found)),
             (Ok(None), Some(reason)) => Some(Err(Error::peer_lost(reason))),
+            // The peer has not announced it yet. Its next change is a reason to look again.
             (Ok(None), None) => None,
             (Err(_), _) => Some(Err(Error::ended())),
         }
@@ -671,6 +686,7 @@ impl<T: Send + Sync + 'static> Answer<Result<T, Error>> for Offer<T> {
     fn timed_out(&mut self, timeout: &Timeout) -> Result<T, Error> {
         Err(match timeout.hung {
             Some(_) => Error::timed_out(&format!("look up a {}", self.what), timeout),
+            // The peer had the whole time to announce it.
             None => Error::not_granted(self.what),
         })
     }
@@ -751,6 +767,7 @@ impl Answer<Result<Vec<u8>, Error>> for Receiving {
         let is_lost = self.peer.lost().is_some();
         let message = self.peer.cell().take_message();
         if message.is_some() || is_lost {
+            // A wait that has its message lets others have the next one.
             self.end_wait();
         }
         match (message, self.peer.lost()) {
@@ -771,6 +788,7 @@ impl Answer<Result<Vec<u8>, Error>> for Receiving {
 
     fn end_wait(&mut self) {
         if std::mem::take(&mut self.is_waiting) && self.peer.cell().end_receiving() {
+            // What has come meanwhile is for anyone now.
             self.peer.0.roster.list(self.peer.0.key, self.peer.cell());
         }
     }

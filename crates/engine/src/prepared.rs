@@ -205,6 +205,7 @@ impl Peer {
         let (key, regions, counter) = (self.key(), prepared.regions.clone(), prepared.counter);
         let held = Arc::clone(&prepared.held);
         let make = move |driver: &mut Driver, _: u64| -> Result<(), TransferFault> {
+            // Before the memory is registered, which may take long.
             driver.machine.may_transfer(key, direction, &regions, counter)?;
             let held = Held::List(held);
             register(driver, key, &regions, &held).map_err(|error| TransferFault::Rail(Box::new(error)))
@@ -218,6 +219,8 @@ impl Peer {
                     let memory = prepared.take().map(Prepared::into_memory).unwrap_or_default();
                     Err(TransferError::refused(error_of(&cell, fault), memory))
                 }
+                // The prepared transfer stays in its place: after a timeout the caller may wait
+                // again.
                 Err(error) => Err(TransferError::without_buffer(error)),
             }
         };
@@ -303,16 +306,19 @@ impl<M: Preparable> Prepared<M> {
     ///
     /// Starts that overlap at the destination and run at the same time leave the bytes of either.
     pub fn start(&self, subset: &Subset) -> Transfer<()> {
+        // Its segments were checked against other memory.
         if subset.of != self.id {
             let refused = Err(TransferError::without_buffer(Error::other_subset()));
             return Pending::finished(self.peer.running(), refused);
         }
         let (op, peer, direction) = (next_op(), self.peer.key(), self.direction);
         let plan = Plan::of_segments(subset.segments.clone());
+        // Clones of an `Arc`: a start must cost no more with many regions.
         let (regions, counter) = (self.regions.clone(), self.counter);
         let (priority, deadline) = self.peer.terms_now();
         let new = NewTransfer { op, peer, direction, plan, regions, counter, priority, deadline };
         let (start, sender) = self.pool.start(peer, self.peer.cell(), op);
+        // Before the command is submitted: the start may end within that call.
         self.starts.begin();
         let command = Command::Start(new, Arc::clone(&self.held), sender, Arc::clone(&self.starts));
         self.peer.running().submit(command);
@@ -334,6 +340,7 @@ impl<M: Preparable> Prepared<M> {
 
     fn into_memory(self) -> Vec<M> {
         let Self { held, views, .. } = self;
+        // First: its buffers are parts of the memory, which is whole again when none is left.
         drop(held);
         back(views)
     }
@@ -368,6 +375,7 @@ impl<M: Preparable> Answer<Result<Vec<M>, Error>> for Finishing<M> {
         let prepared = self.prepared.take().expect("the result was taken before");
         let regions = prepared.regions();
         let memory = prepared.into_memory();
+        // Memory of which a card has a part is left out by `back`.
         Some(if memory.len() == regions { Ok(memory) } else { Err(Error::memory_kept()) })
     }
 

@@ -272,6 +272,8 @@ impl Carrier {
         calls.begin(rail, RailCall::Poll);
         let polled = rails[rail].poll(&mut |event| match event {
             Event::Completed { tag, buffers, outcome } => {
+                // The buffers are out of the card's hands, whether the request has succeeded or
+                // failed.
                 let value = memory.take_back(buffers);
                 machine.handle_completed(rail, SlotId::from_raw(tag), value, outcome);
             }
@@ -351,6 +353,7 @@ impl Carrier {
                 self.memory.give_back_published(publication, op);
                 machine.handle_published_back(op);
             }
+            // The user may hold the memory again, if the wait of a revoke has timed out.
             Control::GiveBack { grant, op } => {
                 let is_back = self.give_back(grant, op);
                 machine.handle_given_back(grant, op, is_back);
@@ -388,6 +391,7 @@ impl Carrier {
                 })
             }
             Content::Message { header, bytes } => {
+                // The message waits until another one is complete.
                 let Some(buffer) = self.memory.messages.take(header, bytes) else {
                     return Err(Refusal::Full);
                 };
@@ -539,6 +543,7 @@ impl Carrier {
         let memory = self.memory.published.get(&publication).map(Arc::clone).ok_or_else(|| {
             RailError::new("grant published memory", "it was revoked", "ask its owner to publish it again")
         })?;
+        // The peer may be lost since it has asked, or have as many grants as it accepts.
         machine.may_grant(peer)?;
         let now = machine.time();
         let (id, _) = self.grant_over_best(machine, peer, &memory, rights, now)?;
@@ -591,6 +596,7 @@ impl Carrier {
 
     /// Asks a rail to bind the key of granted memory to a link.
     fn bind_key(&mut self, rail: usize, link: LinkKey, grant: u64) -> Result<(), RailError> {
+        // A key that has ended is not here any more, so it is never bound.
         let key = self.memory.grants.get(&grant).and_then(|granted| granted.keys[rail]);
         let key = key.ok_or_else(|| {
             RailError::new("bind a key", "its grant has ended", "this is a bug in farreach: report it")
@@ -610,6 +616,7 @@ impl Carrier {
             match self.calls.timed(number, RailCall::EndKey, || rail.end_key(key)) {
                 Ok(()) if rail.properties().ended_keys == EndedKeys::Reported => {
                     granted.awaited.push((number, key));
+                    // The report of the rail names the key only.
                     self.memory.awaited.insert((number, key), grant);
                     ended.awaited.push(number);
                 }
@@ -625,6 +632,7 @@ impl Carrier {
                 ended.too_full.push(number);
             }
         }
+        // Not by the answers of the rails alone: memory of one grant counts its keys itself.
         ended.is_proven = granted.is_proven();
         ended
     }
