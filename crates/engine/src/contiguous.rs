@@ -116,6 +116,7 @@ impl Peer {
         let (key, buffer) = (self.key(), memory.into_buffer());
         let len = buffer.len() as u64;
         let refused = match () {
+            // A grant belongs to one peer, and its id means nothing to another one.
             () if remote.peer.0 != key => Some(Error::not_granted("memory")),
             () if counter.is_some_and(|counter| counter.peer.0 != key) => Some(Error::not_granted("counter")),
             () if len == 0 => Some(Error::no_bytes()),

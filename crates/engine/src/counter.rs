@@ -151,6 +151,7 @@ impl FromStr for CounterToken {
 
     fn from_str(text: &str) -> Result<Self, ParseTokenError> {
         crate::token::parse(text, "c-")
+            // `parse` takes 64 bits, and the id of a counter has 32.
             .and_then(|raw| u32::try_from(raw).ok())
             .map(Self)
             .ok_or(ParseTokenError { what: "counter" })

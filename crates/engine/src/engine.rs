@@ -107,6 +107,8 @@ impl Engine {
     /// kinds.
     #[doc(hidden)]
     pub fn over(rails: Vec<Box<dyn Rail>>, settings: Settings) -> Result<Self, Error> {
+        // `with` has checked before it opened the rails. Callers of this function have opened their
+        // own.
         settings.check()?;
         let system = |operation| move |error: std::io::Error| Error::system(operation, error);
         let incarnation = u64::from_ne_bytes(random().map_err(system("draw random numbers"))?);
@@ -131,6 +133,7 @@ impl Engine {
         let roster = Arc::new(Peers::new(Arc::clone(&news)));
         let driver = Driver::new(machine, carrier, control, Arc::clone(&backlog), news)
             .map_err(system("watch the rails"))?;
+        // Callers give their deadlines in the time of the machine.
         let start = driver.start();
         let calls = LibraryCalls::new(driver.carrier.current_call(), Arc::clone(&driver.in_call));
         let progress = Arc::new(LeaderFollowers::new(driver, settings.progress));
@@ -400,6 +403,7 @@ impl Engine {
         } else {
             self.0.allocations.run(allocate)
         }
+        // The outer error is that of the wait, the inner one that of the allocation.
         let finish = |made: Result<Result<Slice, Error>, Error>| made?;
         let drops = |_: &mut Driver, _, made: Result<Slice, Error>| drop(made);
         let making = Making::of(&self.0.progress, "allocate memory", receiver, finish, drops);
@@ -669,6 +673,7 @@ const NO_RAIL_FIX: &str =
 impl Answer<Result<Peer, Error>> for Connecting {
     fn is_ready(&self) -> bool {
         match &self.made {
+            // A result that was taken counts as ready: a wait for several must not hang on it.
             None => self.failed.is_some() || self.receiver.as_ref().is_none_or(Awaited::is_ready),
             Some(_) => self.is_up_or_lost(),
         }

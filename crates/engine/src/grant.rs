@@ -185,6 +185,8 @@ struct Wanted {
 impl Revocation {
     /// Returns the grant to the user, unless the engine has taken the memory out of it.
     fn hand_back(&mut self) -> Option<Grant> {
+        // From here on the engine cannot give the memory back, because its handle is not the only
+        // one.
         let memory = self.grant.as_ref()?.memory.upgrade()?;
         let Wanted { peer, id, .. } = self.grant.take()?;
         Some(Grant { peer, id, memory: Some(memory) })

@@ -153,6 +153,7 @@ impl<B: Source> TransferList<B> {
         let Planner { segments, regions, .. } = planner;
         match planned {
             Ok(()) => Ok(Planned { segments, regions, buffers, parts }),
+            // Nothing has been lent, so all of it can be restored.
             Err(error) => Err((error, restored(buffers, &parts).unwrap_or_default())),
         }
     }

@@ -200,6 +200,7 @@ impl Peer {
 
         let (key, progress, cell) = (self.0.key, Arc::clone(&self.0.progress), self.own_cell());
         let make = move |driver: &mut Driver, now| {
+            // The cell is made in the same command, so no event of the counter comes before it.
             let id = driver.machine.open_counter(key, now)?;
             Some((id, driver.delivery.add_counter(id)))
         };
@@ -225,6 +226,7 @@ impl Peer {
     pub fn remote(&self, token: GrantToken) -> Pending<RemoteSlice> {
         let key = self.0.key;
         let find = move |driver: &mut Driver| {
+            // A token of another peer finds nothing here.
             let (len, rights) = driver.machine.granted(key, token.id())?;
             Some(RemoteSlice { peer: PeerKeyTag(key), grant: token.id(), offset: 0, len, rights })
         };
@@ -462,6 +464,7 @@ impl Peer {
         let key = self.0.key;
         let call = move |driver: &mut Driver, now: u64| driver.machine.leave(key, now);
         self.0.progress.submit(Command::Call(Box::new(call)));
+        // The machine reports the end of a peer that was left as a loss.
         let left = Left { cell: &self.0.cell, watcher: self.0.cell.watch.watcher() };
         match self.0.progress.wait(&left, crate::time::after(timeout)) {
             Ok(true) => Ok(()),
@@ -731,6 +734,7 @@ impl Answer<Result<(), Error>> for Sending {
     }
 
     fn take(&mut self) -> Option<Result<(), Error>> {
+        // The channel is closed without an answer only if the engine has ended.
         Some(self.receiver.take()?.unwrap_or(Err(SendError::Ended)).map_err(|error| match error {
             SendError::PeerLost { reason } => Error::peer_lost(&self.cell.why(reason)),
             other => Error::of_send(other),
@@ -827,6 +831,7 @@ impl Answer<Result<u64, Error>> for Fetching {
     }
 
     fn take(&mut self) -> Option<Result<u64, Error>> {
+        // As for messages: a closed channel is the end of the engine.
         Some(self.receiver.take()?.unwrap_or(Err(AtomicError::Ended)).map_err(|error| match error {
             AtomicError::PeerLost { reason } => Error::peer_lost(&self.cell.why(reason)),
             other => Error::of_atomic(other),

@@ -158,6 +158,7 @@ where
     F: Fn(Result<M, Error>) -> Result<T, E> + Send + Sync,
 {
     fn is_ready(&self) -> bool {
+        // A result that was taken counts as ready: a wait for several must not hang on it.
         self.receiver.as_ref().is_none_or(Awaited::is_ready)
     }
 
@@ -175,6 +176,7 @@ where
     }
 
     fn timed_out(&mut self, timeout: &Timeout) -> Result<T, E> {
+        // The receiver stays: a later wait takes the value, or the drop undoes it.
         (self.finish)(Err(Error::timed_out(self.operation, timeout)))
     }
 
@@ -384,6 +386,7 @@ impl<T, E> Future for Pending<T, E> {
             if !self.answer.has_stages() {
                 break;
             }
+            // `take_or_wait` may have begun another stage, which has no listener yet.
             self.answer.listen(&listener);
             if !self.answer.is_ready() {
                 break;

@@ -210,6 +210,8 @@ impl Peer {
             let held = Held::List(held);
             register(driver, key, &regions, &held).map_err(|error| TransferFault::Rail(Box::new(error)))
         };
+        // `finish` may be called again after a timeout, so it takes the value out only when it
+        // succeeds or the preparation has failed.
         let (cell, prepared) = (Arc::clone(self.cell()), std::sync::Mutex::new(Some(prepared)));
         let finish = move |made: Result<Result<(), TransferFault>, Error>| {
             let mut prepared = prepared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -361,6 +363,7 @@ struct Finishing<M: Preparable> {
 
 impl<M: Preparable> Answer<Result<Vec<M>, Error>> for Finishing<M> {
     fn is_ready(&self) -> bool {
+        // A result that was taken counts as ready: a wait for several must not hang on it.
         self.prepared.as_ref().is_none_or(|prepared| prepared.starts.are_over())
     }
 

@@ -95,6 +95,7 @@ mod sealed {
         type Held = Self;
 
         fn expose(self) -> (Exposed, Option<Self>) {
+            // Both have the same bytes. The owner goes on reading its own handle.
             (Exposed::from(self.clone()), Some(self))
         }
 
@@ -292,6 +293,7 @@ impl<M: Published> Publication<M> {
         let (sender, receiver) = oneshot::channel();
         let id = self.id;
         let call = move |driver: &mut Driver, now: u64| {
+            // No memory comes back: it stays published for the others.
             let op = driver.delivery.wait_for(Waiter::PeerRevoked(sender));
             end(&mut driver.machine, op, id, deadline(now, timeout), now);
         };

@@ -87,6 +87,8 @@ impl Engine {
             return Pending::finished(&progress, Err(Error::no_names_for("a counter")));
         }
         let make = move |driver: &mut Driver, _| {
+            // The cell is made in the same command: no peer can open the counter before it is
+            // there.
             let id = driver.machine.share_counter(access);
             (id, driver.delivery.add_shared_counter(id))
         };

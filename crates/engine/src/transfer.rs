@@ -84,11 +84,13 @@ where
     fn take(&mut self) -> Option<Result<Transferred<B>, TransferError<B>>> {
         match self.receiver.take()? {
             Ok(answer) => Some(self.result(answer)),
+            // The memory went with the engine.
             Err(_) => Some(Err(TransferError::without_buffer(Error::ended()))),
         }
     }
 
     fn timed_out(&mut self, timeout: &Timeout) -> Result<Transferred<B>, TransferError<B>> {
+        // The transfer goes on with its memory, and can be waited for again.
         Err(TransferError::without_buffer(Error::timed_out("transfer pages", timeout)))
     }
 

@@ -188,6 +188,8 @@ impl Carrier {
     /// first, and `true` for a rail without a descriptor.
     pub fn may_sleep(&mut self, rail: usize) -> Result<bool, RailError> {
         let Self { rails, calls, .. } = self;
+        // The machine tells the driver how long it may sleep while something is expected over such
+        // a rail.
         if rails[rail].wait_fd().is_none() {
             return Ok(true);
         }
@@ -251,6 +253,8 @@ impl Carrier {
 
     /// Does the work that the machine asks for. Returns `true` if something was posted.
     pub fn carry(&mut self, machine: &mut Machine) -> bool {
+        // The machine counts the buffers down, so that it offers no message for which there is
+        // none.
         machine.begin_round(self.memory.messages.free());
         let mut has_posted = false;
         loop {
@@ -320,6 +324,7 @@ impl Carrier {
                     calls.timed(end.rail, RailCall::Connect, || rails[end.rail].connect(end.link, &peer_end));
                 machine.handle_connected(end, connected);
             }
+            // The operations that are in flight come back by polls, each with an error.
             Control::CloseLink { rail, link } => {
                 calls.timed(rail, RailCall::CloseLink, || rails[rail].close_link(link));
             }
@@ -482,6 +487,8 @@ impl Carrier {
             return Err(RailError::new("grant memory", cause.to_string(), cause.fix()));
         }
         let mut refused: Option<RailError> = None;
+        // One scope for each grant: an atomic of a card and one of a processor are not atomic to
+        // each other.
         for scope in machine.grant_scopes(peer) {
             match self.make_keys(peer, memory, rights, scope) {
                 Ok((granted, keys)) => {
@@ -644,6 +651,7 @@ impl Carrier {
         let prove = |(rail, key): &(usize, KeyId)| {
             calls.timed(*rail, RailCall::ProveKey, || rails[*rail].prove_key(*key)).err()
         };
+        // All rails are asked, also after the error of one of them.
         granted.awaited.iter().filter_map(prove).collect()
     }
 

@@ -150,6 +150,8 @@ impl CallStamps {
     /// Notes that a short call begins.
     #[inline]
     pub(crate) fn begin(&self, rail: usize, call: RailCall) {
+        // Bits of the rail's number that do not fit are cut off, because they would change the
+        // time.
         let stamp = self.time | (((rail as u64) << 8) & NOT_TIME) | call as u64;
         self.current.stamp.store(stamp, Ordering::Relaxed);
     }

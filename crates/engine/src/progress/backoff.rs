@@ -76,6 +76,8 @@ impl Backoff {
             self.idle_since = None;
         }
         let was_woken_for_nothing = std::mem::take(&mut self.has_slept) && !has_moved;
+        // A sleep takes longer than a reading of the clock, so these cases need not wait for the
+        // next one.
         let is_to_sleep = was_woken_for_nothing || (self.mode == Progress::Event && !has_moved);
         if self.steps < STEPS_BETWEEN_CLOCKS && !is_to_sleep {
             return Action::Step;

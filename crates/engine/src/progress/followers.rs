@@ -182,6 +182,7 @@ impl<M: Drive> Followers<M> {
         }
         // A thread that was woken in vain keeps its place, and its turn to lead.
         if place.is_none() {
+            // A thread that submits a command steps down after one step.
             if may_retry && self.kind == LeaderKind::Brief {
                 return WaitAction::Retry;
             }
@@ -235,6 +236,7 @@ impl<M: Drive> Followers<M> {
 
     /// Registers a worker that has started.
     pub(super) fn add_worker(&mut self, parker: Arc<Parker>) {
+        // Callers that have led before it was there must not keep it away.
         self.worker.terms_seen = self.terms;
         self.worker.parker = Some(parker);
     }
@@ -243,6 +245,7 @@ impl<M: Drive> Followers<M> {
     /// led since it last asked.
     pub(super) fn worker_action(&mut self) -> WorkerAction<M> {
         if self.has_panicked || self.worker.is_stopping {
+            // From now on no handover chooses the worker.
             self.worker.parker = None;
             return WorkerAction::End;
         }

@@ -127,6 +127,8 @@ impl<M: Drive> LeaderFollowers<M> {
     /// Runs `drive` as the leader. A panic ends the machine: all waiting threads are woken and get
     /// an error, and no thread leads any more.
     fn lead(&self, mut leader: Box<Leader<M>>, drive: impl FnOnce(&mut Leader<M>)) -> Box<Leader<M>> {
+        // The marks tell a rail that calls the engine not to wait, and other threads in which C
+        // function this one is.
         let leading = (sync::lead(), leader.machine.lead());
         // Unwind safety: after a panic, only the machine's own drop uses it.
         let driven = catch_unwind(AssertUnwindSafe(|| drive(&mut leader)));

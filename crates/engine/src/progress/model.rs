@@ -48,6 +48,7 @@ impl Outside {
 
 impl Wakeup for Arc<Outside> {
     fn wake(&self) {
+        // The state of the real wakeup. `is_signalled` stands for its eventfd only.
         if self.wakeup.signal() {
             self.state.lock().unwrap().is_signalled = true;
             self.has_come.notify_one();
@@ -113,10 +114,12 @@ impl Drive for Machine {
 
     fn sleep(&mut self, _until: Instant) {
         self.touch();
+        // A wakeup has arrived since the last sleep.
         if !self.outside.wakeup.fall_asleep() {
             return;
         }
         let mut outside = self.outside.state.lock().unwrap();
+        // An answer that nobody has asked for is left for a later step, and ends no sleep.
         while !outside.is_signalled && (outside.answers == 0 || self.asked.is_empty()) {
             outside = self.outside.has_come.wait(outside).unwrap();
         }
@@ -144,6 +147,7 @@ impl Engine {
         let touched = UnsafeCell::new(());
         let machine =
             Machine { outside: Arc::clone(&outside), asked: VecDeque::new(), wakers: Vec::new(), touched };
+        // This mode never spins: each further step would add interleavings that show nothing new.
         Self { progress: Arc::new(LeaderFollowers::new(machine, Progress::Event)), outside }
     }
 
@@ -161,6 +165,7 @@ impl Engine {
     fn wait_as_future(&self, oneshot: &oneshot::Receiver<()>) {
         let parker = Arc::new(Parker::default());
         oneshot.listen(&Listener::Task(Waker::from(Arc::clone(&parker))));
+        // After the listener is registered, as a future does it.
         self.progress.call_worker();
         while !oneshot.is_ready() {
             parker.park(None);
