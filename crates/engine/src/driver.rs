@@ -550,6 +550,7 @@ impl Driver {
 /// Returns the nanoseconds since `start`.
 #[inline]
 fn since(start: Instant) -> u64 {
+    // 64 bits are enough for 584 years.
     start.elapsed().as_nanos() as u64
 }
 
@@ -710,6 +711,7 @@ impl Drive for Driver {
         self.watch_again();
         // What rails hold back would wait for all of the sleep, because no poll posts it meanwhile.
         self.carrier.flush();
+        // The sum does not overflow: the largest number stands for 584 years.
         let mut until = until.min(self.start + Duration::from_nanos(self.machine.poll_timeout()));
         match self.machine.quiet_for(self.now()) {
             // The kernel's timers are too coarse for a sleep this short that can be ended, and it

@@ -191,6 +191,7 @@ impl Engine {
         if !settings.may_use(address.ip()) {
             return Err(Error::insecure(format_args!("{operation} {shown}")));
         }
+        // `Settings::insecure` allows it. The warning makes sure that an operator can see it.
         if !settings.has_tls() && !is_loopback(address.ip()) {
             let message =
                 format!("{operation} {shown}: the control connection is neither encrypted nor authenticated");
@@ -514,6 +515,7 @@ impl Engine {
         self.0.note_close();
         let (sender, receiver) = oneshot::channel();
         let call = move |driver: &mut Driver, now: u64| {
+            // Connections in their handshake are no peers yet, so the machine does not end them.
             driver.abandon_all();
             let op = driver.delivery.wait_for(Waiter::Closed(sender));
             driver.machine.leave_all(op, now);
@@ -563,6 +565,7 @@ fn tuning(settings: &Settings, rails: &[Box<dyn Rail>]) -> Tuning {
     let heartbeat = settings.heartbeat.min(settings.silence / 3);
     Tuning {
         heartbeat: nanoseconds(heartbeat),
+        // A longer interval that the program has chosen holds for idle peers, too.
         idle_heartbeat: nanoseconds(heartbeat.max(IDLE_HEARTBEAT)),
         silence: nanoseconds(settings.silence),
         stall: nanoseconds(settings.stall()),

@@ -113,6 +113,7 @@ impl EventQueue {
     pub(crate) fn put(&self, event: PeerEvent, wakers: &mut Vec<Waker>) {
         let mut queue = self.lock();
         if queue.events.len() == EVENTS_MAX {
+            // The oldest one goes, because the leader must not wait for the program.
             queue.events.pop_front();
             queue.missed += 1;
         }

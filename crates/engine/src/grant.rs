@@ -151,6 +151,7 @@ const MARGIN: Duration = Duration::from_secs(1);
 
 impl Drop for Grant {
     fn drop(&mut self) {
+        // `begin_revoke` has taken the memory of a grant that is being revoked.
         if self.memory.take().is_some() {
             give_up(&self.peer, self.id);
         }

@@ -96,6 +96,7 @@ impl Inboxes {
     /// Removes a peer of which no handle is left.
     pub(crate) fn remove(&self, cell: &PeerCell) {
         let mut turns = self.lock();
+        // A peer that is not listed has the turn 0, which is not in the list.
         let removed = turns.peers.remove(&cell.turn());
         cell.set_turn(0);
         self.listed.store(turns.peers.len(), Ordering::SeqCst);

@@ -406,6 +406,7 @@ impl Peer {
             Ok(planned) => planned,
             Err((error, memory)) => return refused(error, memory),
         };
+        // Segments arrive in any order, so a byte that two of them write would have either value.
         let segments = match Segments::of_checked(segments, own_side(direction)) {
             Ok(segments) => segments,
             Err(error) => {

@@ -50,6 +50,8 @@ impl PageMap {
         own_len: u64,
         remote_len: u64,
     ) -> Result<Plan, PlanError> {
+        // Numbers that follow each other are a first one and a count, and a list of others is
+        // shared.
         let (source, destination) = (self.source.clone(), self.destination.clone());
         match direction {
             Direction::Write => Plan::new(self.page_len, (source, own_len), (destination, remote_len)),

@@ -250,6 +250,7 @@ impl Peer {
     pub fn remote_counter(&self, token: CounterToken) -> Pending<RemoteCounter> {
         let key = self.0.key;
         let find = move |driver: &mut Driver| {
+            // Only what the peer has announced to this engine is found.
             let is_known = driver.machine.knows_counter(key, token.id());
             is_known.then_some(RemoteCounter { peer: PeerKeyTag(key), token })
         };
@@ -353,6 +354,8 @@ impl Peer {
         counter: Option<&RemoteCounter>,
     ) -> Transfer {
         let key = self.0.key;
+        // A grant and a counter belong to one peer. At another one, their numbers may name
+        // something else.
         if remote.peer.0 != key || counter.is_some_and(|counter| counter.peer.0 != key) {
             return self.refused(Error::not_granted("memory"), buffer);
         }
@@ -661,6 +664,7 @@ impl<T: Send + 'static> Offer<T> {
 
 impl<T: Send + Sync + 'static> Answer<Result<T, Error>> for Offer<T> {
     fn is_ready(&self) -> bool {
+        // Without a lookup that runs, the wait is for the next change of the peer.
         self.found.is_some() || self.receiver.as_ref().map_or_else(|| self.has_changed(), Awaited::is_ready)
     }
 

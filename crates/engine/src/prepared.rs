@@ -298,6 +298,7 @@ impl<M: Preparable> Prepared<M> {
         if segments.is_empty() {
             return Err(Error::no_regions());
         }
+        // The whole list may overlap. What one start moves may not.
         let segments = Segments::of_checked(segments, own_side(self.direction)).map_err(Error::of_list)?;
         Ok(Subset { of: self.id, segments })
     }

@@ -338,6 +338,7 @@ fn deadline(now: u64, timeout: Duration) -> u64 {
 
 impl<M: Published> Drop for Publication<M> {
     fn drop(&mut self) {
+        // `begin_revoke` has taken the memory of a publication that is being revoked.
         let Some(memory) = self.memory.take() else { return };
         // As above: first the handle, then the withdrawal.
         drop(memory);

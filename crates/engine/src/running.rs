@@ -141,6 +141,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         // A call that hangs already is not waited for.
         let timeout = if self.calls.hung().is_some() { Duration::ZERO } else { STOP_TIMEOUT };
+        // By value: the worker drops the machine only when no other reference is left.
         if let Some(progress) = self.progress.take() {
             progress.stop(timeout);
         }

@@ -243,6 +243,7 @@ impl Settings {
     /// Returns an error if a setting has a value that an engine cannot have.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let refuse = |setting, cause: &str| Err(Error::setting(setting, cause));
+        // With a depth of 0, nothing could ever be posted.
         if !(1..=DEPTH_MAX).contains(&self.depth) {
             return refuse("depth", "it is not between 1 and 65,536 operations");
         }

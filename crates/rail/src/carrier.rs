@@ -121,6 +121,7 @@ impl Carrier {
         let mut rest = Memory::allocate(stride * count).map_err(|error| {
             RailError::new("allocate message buffers", error.to_string(), error.fix()).caused_by(None, error)
         })?;
+        // Before it is split: all slices share one registration.
         self.register(rest.memory())?;
         let mut slices: Vec<Slice> = (1..count).map(|_| rest.split_to(stride)).collect();
         slices.push(rest);
@@ -158,6 +159,7 @@ impl Carrier {
         rails
             .iter_mut()
             .enumerate()
+            // A rail that has failed moves nothing, and its error must not end the transfer.
             .filter(|(number, rail)| of_scope(rail.as_ref()) && machine.is_rail_alive(*number))
             .try_for_each(|(number, rail)| calls.timed(number, RailCall::Register, || rail.register(memory)))
     }
@@ -220,6 +222,7 @@ impl Carrier {
             happened |= machine.is_rail_alive(rail) && self.poll(machine, rail);
         }
         machine.end_polls();
+        // After the polls, because completions make room for posts.
         happened |= self.carry(machine);
         machine.end_step();
         // Each of them is tried once in a step. `control` puts back what still has to wait.
@@ -344,6 +347,7 @@ impl Carrier {
             }
             Control::ProveKeys { grant } => {
                 let errors = self.prove_keys(grant);
+                // The machine asks again later. What keeps a rail from it may be over then.
                 machine.handle_not_proven(grant, errors);
             }
             // A card would register the old pages.
@@ -447,6 +451,7 @@ impl Carrier {
     /// with them.
     pub fn transfer_ended(&mut self, op: OpId, end: TransferEnd) -> TransferAnswer {
         let TransferEnd { outcome, is_back, stats } = end;
+        // What is not back is dropped. Its pages stay until the card has released the last part.
         let held = self.memory.transfers.remove(&op).filter(|_| is_back);
         TransferAnswer { outcome, held, stats }
     }

@@ -111,6 +111,7 @@ impl CurrentCall {
         // Outside of calls the stamp is 0, which is no call.
         let call = *RailCall::ALL.iter().find(|call| **call as u64 == stamp & 0xFF)?;
         let rail = ((stamp & NOT_TIME) >> 8) as usize;
+        // Rounded down to a multiple of 2^20 ns, because the low bits name the rail and the call.
         let began = Duration::from_nanos(stamp & !NOT_TIME);
         Some(CallInProgress {
             call,

@@ -43,6 +43,7 @@ impl MessagePool {
     /// Fills a buffer with a message and its header.
     pub(crate) fn take(&mut self, header: MessageHeader, bytes: &[u8]) -> Option<Slice> {
         let mut buffer = self.free.pop()?;
+        // The machine refuses messages that are longer than a buffer.
         let len = MessageHeader::LEN + bytes.len();
         buffer[..MessageHeader::LEN].copy_from_slice(&header.encode());
         buffer[MessageHeader::LEN..len].copy_from_slice(bytes);

@@ -221,6 +221,7 @@ impl<M: Drive> Followers<M> {
 
     /// Returns whether the leader may sleep. If so, it needs a wakeup from now on.
     pub(super) fn fall_asleep(&mut self) -> bool {
+        // A follower that has parked since the last step also keeps the worker awake.
         self.is_asleep = self.commands.is_empty() && !self.must_worker_step_down();
         self.is_asleep
     }

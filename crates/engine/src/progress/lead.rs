@@ -91,6 +91,7 @@ impl<M: Drive> LeaderFollowers<M> {
                 Action::Step => {}
                 Action::Yield => thread::yield_now(),
                 Action::Sleep => {
+                    // It returns at once if commands were queued, which the next step applies.
                     self.sleep(leader, until);
                     backoff.slept();
                 }

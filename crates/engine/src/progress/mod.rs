@@ -338,6 +338,7 @@ impl<M: Drive> LeaderFollowers<M> {
     fn tell_worker_to_stop(&self) {
         let mut followers = self.followers();
         let (must_wake, worker) = followers.stop_worker();
+        // If the worker leads, it looks at the lock now, and steps down.
         self.has_news.store(true, Ordering::Relaxed);
         drop(followers);
         if must_wake {
@@ -353,6 +354,7 @@ impl<M: Drive> LeaderFollowers<M> {
         match next {
             Handover::Nothing => {}
             Handover::Wake(parker) => parker.unpark(),
+            // Commands were queued while this thread led, and no other one is about to apply them.
             Handover::Lead(leader) => self.lead_once(leader, &mut None),
         }
     }

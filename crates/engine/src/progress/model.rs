@@ -92,6 +92,7 @@ impl Drive for Machine {
         match command {
             Command::Answer(sender) => sender.send((), &mut self.wakers),
             Command::AskPeer(sender) => self.asked.push_back(sender),
+            // Not `panic!`: its hook would print a message for each interleaving.
             Command::Panic => std::panic::resume_unwind(Box::new("a panic of the model")),
         }
     }
@@ -404,6 +405,7 @@ fn a_panic_ends_every_wait() {
                 assert!(waited == Err(LeaderPanicked) || answer == Some(Err(Closed)));
             }
         });
+        // The thread that leads panics, which may be this one or the other one.
         let panicked = catch_unwind(AssertUnwindSafe(|| engine.progress.submit(Command::Panic)));
         other.join().unwrap();
         drop(panicked);
@@ -423,6 +425,7 @@ fn a_panic_ends_a_wait_that_nothing_else_ends() {
             let waited = catch_unwind(AssertUnwindSafe(|| engine.wait(&oneshot)));
             assert!(waited.is_err() || waited.is_ok_and(|waited| waited == Err(LeaderPanicked)));
         });
+        // As above: either thread may apply the command.
         let panicked = catch_unwind(AssertUnwindSafe(|| engine.progress.submit(Command::Panic)));
         waiter.join().unwrap();
         // The sender must outlive the wait, which the panic alone has to end.

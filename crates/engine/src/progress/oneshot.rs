@@ -139,6 +139,7 @@ impl<T> Awaited for Receiver<T> {
 
     fn listen(&self, listener: &Listener) {
         let mut state = lock(&self.0.state);
+        // The value is there, and the caller checks for it after this.
         let State::Open(before) = &mut *state else { return };
         if !before.as_ref().is_some_and(|before| before.is_same(listener)) {
             let before = before.replace(listener.clone());
