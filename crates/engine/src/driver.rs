@@ -150,7 +150,7 @@ impl AcceptBacklog {
             return;
         }
         // The key stays when the user accepts the peer, because finding it would need a search. It
-        // then stands for nothing, and is the first to go.
+        // then counts for the limit until it is the oldest one.
         waiting.lost.push_back(key);
         if waiting.lost.len() > self.lost_max
             && let Some(oldest) = waiting.lost.pop_front()

@@ -694,6 +694,7 @@ impl Answer<Result<Peer, Error>> for Connecting {
     }
 
     fn advance(&mut self) -> bool {
+        // A failure is kept for `take`, because its channel gives it out only once.
         if self.failed.is_none() {
             self.failed = self.make();
         }

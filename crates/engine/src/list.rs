@@ -301,6 +301,7 @@ pub(crate) fn restored<B: Source>(buffers: Vec<Buffer>, parts: &[Part]) -> Optio
             restored.push(B::from_buffer(buffer)?);
             continue;
         }
+        // A joined buffer was made of slices. It is none as long as a card has a part of it.
         let mut rest = buffer.into_slice().ok()?;
         for part in &of_buffer[..of_buffer.len() - 1] {
             restored.push(B::from_buffer(rest.split_to(part.len).into())?);

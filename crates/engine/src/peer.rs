@@ -182,6 +182,8 @@ impl Peer {
                 let error = peer.lost().map_or_else(|| error.into(), Error::peer_lost);
                 Err(GrantError { error, memory })
             }
+            // After a timeout the command still has the memory: a later wait returns the grant, or
+            // the drop revokes it.
             Err(error) => Err(GrantError { error, memory: None }),
         };
         let undo = |driver: &mut Driver, now, made: Made| {
@@ -643,6 +645,7 @@ impl<T: Send + 'static> Offer<T> {
 
     /// Looks it up, if the peer has changed since the last time, and returns the result.
     fn look(&mut self) -> Option<Result<T, Error>> {
+        // One lookup at a time, and only after a change: each is a command for the leader.
         if self.receiver.is_none() && self.has_changed() {
             self.ask();
         }

@@ -213,6 +213,8 @@ impl<M: Published> Publication<M> {
         let of = Arc::clone(progress);
         let finish = move |made: Result<Made<M>, Error>| match made {
             Ok((id, memory)) => Ok(Self { progress: Arc::clone(&of), id, memory: Some(memory) }),
+            // After a timeout the command still has the memory: a later wait returns the
+            // publication, or the drop ends it.
             Err(error) => Err(GrantError { error, memory: None }),
         };
         let undo = |driver: &mut Driver, now, (id, memory): Made<M>| {

@@ -266,6 +266,7 @@ impl Settings {
             return refuse("name", "it is longer than 255 bytes");
         }
         self.budgets.check()?;
+        // A packet has four bits for it.
         if self.service_level > 15 {
             return refuse("service_level", "it is not between 0 and 15");
         }

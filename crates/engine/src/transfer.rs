@@ -126,6 +126,7 @@ impl<F> TransferInFlight<F> {
 /// Returns the error of a transfer with a peer.
 pub(crate) fn error_of(peer: &PeerCell, fault: TransferFault) -> Error {
     match fault {
+        // The machine may have forgotten the peer. Its cell knows the reason.
         TransferFault::PeerLost(reason) => Error::peer_lost(&peer.why(*reason)),
         other => Error::of_transfer(other),
     }

@@ -580,6 +580,7 @@ impl Carrier {
         let Self { rails, calls, .. } = self;
         for rail in 0..rails.len() {
             if rails[rail].properties().scope != scope {
+                // Both lists are by rail, so rails of another scope take a place.
                 granted.keys.push(None);
                 remote.by_rail.push(None);
                 continue;
@@ -760,6 +761,8 @@ impl Holdings {
         let GrantedMemory { memory, awaited, .. } = granted;
         match (Arc::try_unwrap(memory), op) {
             (Ok(memory), Some(op)) => drop(self.returned.insert(op, memory)),
+            // Nobody waits for the memory, so it is dropped. Its keys decide whether its pages are
+            // freed.
             (Ok(_), None) => {}
             (Err(memory), _) => {
                 self.grants.insert(grant, GrantedMemory { memory, awaited, ..granted });
