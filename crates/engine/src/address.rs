@@ -7,6 +7,8 @@ use crate::Error;
 
 /// Returns the first address that the name resolves to, and the text that was given.
 pub(crate) fn resolve(address: impl ToSocketAddrs + fmt::Debug) -> Result<(SocketAddr, String), Error> {
+    // `ToSocketAddrs` gives no text. Strings are printed with quotes, which are no part of the
+    // name.
     let text = format!("{address:?}").trim_matches('"').to_owned();
     match address.to_socket_addrs() {
         Ok(mut found) => match found.next() {
@@ -20,6 +22,7 @@ pub(crate) fn resolve(address: impl ToSocketAddrs + fmt::Debug) -> Result<(Socke
 /// Returns whether an address leads to this host only: 127.0.0.0/8 or `::1`. An unspecified address
 /// (`0.0.0.0`, `::`) is that of every interface.
 pub(crate) fn is_loopback(address: IpAddr) -> bool {
+    // An IPv4 address that is mapped to IPv6 leads to the same host.
     address.to_canonical().is_loopback()
 }
 
@@ -27,10 +30,13 @@ pub(crate) fn is_loopback(address: IpAddr) -> bool {
 /// address.
 pub(crate) fn host_of(text: &str, address: SocketAddr) -> String {
     let inner = text.trim_matches(['(', ')']);
+    // A pair is printed as `("name", port)`, and a string as `name:port`.
     let host = match inner.strip_prefix('"') {
         Some(quoted) => quoted.split('"').next(),
         None => inner.rsplit_once(':').map(|(host, _)| host),
     };
+    // A certificate is checked against the result, so nothing else that a type prints counts as a
+    // name.
     host.filter(|host| is_name(host)).map_or_else(|| address.ip().to_string(), ToOwned::to_owned)
 }
 
@@ -47,6 +53,7 @@ pub(crate) fn name_in(text: &str) -> Option<(&str, u16)> {
         Some(pair) => pair.strip_suffix(')')?.split_once("\", ")?,
         None => text.strip_prefix('"')?.strip_suffix('"')?.rsplit_once(':')?,
     };
+    // An IP address has no letters or has colons, and need not be resolved.
     is_name(host).then_some((host, port.parse().ok()?))
 }
 

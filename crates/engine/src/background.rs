@@ -39,13 +39,16 @@ impl Background {
     pub(crate) fn run(self: &Arc<Self>, job: impl FnOnce() + Send + 'static) {
         let mut state = self.lock();
         state.jobs.push_back(Box::new(job));
+        // One of these threads takes the job after its own.
         if state.threads == THREADS_MAX {
             return;
         }
+        // Counted before it is started, so that callers at the same moment do not exceed the limit.
         state.threads += 1;
         drop(state);
         let group = Arc::clone(self);
         let started = thread::Builder::new().name(self.name.to_owned()).spawn(move || group.work());
+        // No other thread may be there to take the job, and this one was counted.
         if started.is_err() {
             self.work();
         }
@@ -55,6 +58,8 @@ impl Background {
         loop {
             let mut state = self.lock();
             let Some(job) = state.jobs.pop_front() else {
+                // Under the lock that has shown no job: one that is added after this starts a
+                // thread.
                 state.threads -= 1;
                 return;
             };

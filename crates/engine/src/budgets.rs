@@ -171,6 +171,7 @@ impl Budgets {
     /// Returns an error if a budget has a value with which no peer could connect.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let control = &self.control;
+        // The others may be 0: peers can connect all the same.
         let needed = [
             ("peers", control.peers),
             ("peers_per_address", control.peers_per_address),

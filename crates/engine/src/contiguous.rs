@@ -116,6 +116,7 @@ impl Peer {
         let (key, buffer) = (self.key(), memory.into_buffer());
         let len = buffer.len() as u64;
         let refused = match () {
+            // A grant belongs to one peer, and its id means nothing to another one.
             () if remote.peer.0 != key => Some(Error::not_granted("memory")),
             () if counter.is_some_and(|counter| counter.peer.0 != key) => Some(Error::not_granted("counter")),
             () if len == 0 => Some(Error::no_bytes()),
@@ -124,6 +125,7 @@ impl Peer {
         };
         if let Some(error) = refused {
             let mut failed = TransferError::without_buffer(error);
+            // No card has seen the memory, so it always comes back.
             failed.buffer = B::from_buffer(buffer);
             return Pending::finished(self.running(), Err(failed));
         }
@@ -141,11 +143,14 @@ impl Peer {
             priority,
             deadline,
         };
+        // The channel and the box are made only if the transfer is not performed at once.
         let (op, mut receiver) = (next_op(), None);
         let mut command = |buffer: Buffer| {
             let (sender, answer) = oneshot::channel();
             receiver = Some(answer);
             let (new, held) = (transfer_of(op, &short), held(buffer));
+            // The memory may be unknown to a card. A transfer that is performed needs no
+            // registration.
             let call = move |driver: &mut Driver, now: u64| submit(driver, new, held, sender, now);
             Command::Call(Box::new(call))
         };
@@ -192,6 +197,7 @@ pub(crate) fn submit(
     now: u64,
 ) {
     if let Err(error) = register(driver, new.peer, &new.regions, &held) {
+        // The machine does not know the transfer yet, so it is answered here, with its memory.
         let outcome = Err(TransferFault::Rail(Box::new(error)));
         let (held, stats) = (Some(held), TransferStats::default());
         return driver.answer(sender, TransferAnswer { outcome, held, stats });
@@ -212,5 +218,6 @@ pub(crate) fn register(
     let first = regions.as_slice().first();
     // Without a grant, the machine refuses the transfer.
     let Some(scope) = first.and_then(|range| machine.scope_of(peer, range.grant)) else { return Ok(()) };
+    // Rails of another scope take no part in the transfer.
     held.try_for_each_memory(|memory| carrier.register_over(machine, memory, scope))
 }

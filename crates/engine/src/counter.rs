@@ -69,6 +69,7 @@ impl Drop for Counter {
     fn drop(&mut self) {
         let id = self.id;
         self.progress.submit(Command::Call(Box::new(move |driver, now| {
+            // Late pages of the peer count nowhere from now on.
             driver.machine.close_counter(id, now);
             driver.delivery.remove_counter(id);
         })));
@@ -112,6 +113,7 @@ impl Answer<Result<(), Error>> for Arrival {
     }
 
     fn awaited_peer(&self) -> Option<(PeerKey, &Arc<PeerCell>)> {
+        // The machine does not know of the wait, and would ping the peer every 10 s only.
         Some((self.key, &self.peer))
     }
 }
@@ -149,6 +151,7 @@ impl FromStr for CounterToken {
 
     fn from_str(text: &str) -> Result<Self, ParseTokenError> {
         crate::token::parse(text, "c-")
+            // `parse` takes 64 bits, and the id of a counter has 32.
             .and_then(|raw| u32::try_from(raw).ok())
             .map(Self)
             .ok_or(ParseTokenError { what: "counter" })

@@ -35,6 +35,7 @@ pub(crate) fn next_op() -> OpId {
         let (next, end) = match own.get() {
             (next, end) if next < end => (next, end),
             _ => {
+                // Relaxed: an id has to differ from all others, and publishes nothing.
                 let first = NEXT_OP.fetch_add(OPS_PER_THREAD, Ordering::Relaxed);
                 (first, first + OPS_PER_THREAD)
             }
@@ -128,6 +129,7 @@ impl Delivery {
 
     pub(crate) fn remove_shared_counter(&mut self, shared: u64) {
         let Some(cell) = self.shared.remove(&shared) else { return };
+        // Later events of these peers find no member, and are dropped.
         self.members.retain(|_, member| !Arc::ptr_eq(&member.shared, &cell));
     }
 
@@ -162,6 +164,9 @@ impl Delivery {
                 match self.waiters.remove(&op) {
                     Some(Waiter::Transfer(sender)) => sender.send(answer, wakers),
                     Some(Waiter::Started(sender, starts)) => {
+                        // The order matters. `Prepared::finish` takes the memory as soon as no
+                        // start runs, so it must be released before; and a caller that has its
+                        // result may finish at once.
                         drop(answer.held.take());
                         starts.end_one(wakers);
                         sender.send(answer, wakers);
@@ -181,6 +186,8 @@ impl Delivery {
             }
             Event::Revoked(op, revoked) => match self.waiters.remove(&op) {
                 Some(Waiter::PeerRevoked(sender)) => sender.send(revoked, wakers),
+                // The memory leaves the carrier in any case. If nobody takes the answer, it is
+                // freed with it.
                 waiter => {
                     let answer = carrier.revoked(op, revoked);
                     if let Some(Waiter::Revoked(sender)) = waiter {
@@ -229,15 +236,22 @@ impl Delivery {
                     self.news.inboxes.list(key, cell, wakers);
                 }
             }
+            // Handles of the program keep the cell, and with it the reason of the loss.
             Event::Peer(key, PeerChange::Forgotten) => drop(self.peers.remove(&key)),
             Event::Peer(key, change) => {
                 let Some(cell) = self.peers.get(&key) else { return };
+                // Compared with the state before the change: only the first rails of a peer are a
+                // connection.
                 let event = self.news.events.event_of(key, cell, &change);
                 let is_lost = matches!(change, PeerChange::Lost(_));
                 cell.change(change, wakers);
                 if let Some(event) = event {
+                    // After the change, so that who takes the event finds the peer in its new
+                    // state.
                     self.news.events.put(event, wakers);
                 }
+                // Without it, waits for any peer of a closed engine would not learn that no peer is
+                // left.
                 if is_lost {
                     self.news.note_parting(wakers);
                 }

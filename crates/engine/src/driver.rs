@@ -116,15 +116,19 @@ impl AcceptBacklog {
     /// taken before.
     pub(crate) fn take_error(&self, lately: Duration) -> Option<Error> {
         let (at, error) = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        // An older one is dropped: it does not explain why this wait has found no peer.
         (at.elapsed() <= lately).then_some(error)
     }
 
     fn set_error(&self, trouble: Error) {
+        // One is kept, and not a list: strangers that are refused again and again must take no
+        // memory.
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), trouble));
     }
 
     /// Takes the first peer.
     pub(crate) fn take(&self) -> Option<(PeerKey, SocketAddr, Arc<PeerCell>)> {
+        // Keys rise, so the first one is that of the peer that has connected first.
         let (key, (address, cell)) = self.lock().peers.pop_first()?;
         Some((key, address, cell))
     }
@@ -141,9 +145,12 @@ impl AcceptBacklog {
     /// long as the user accepts none.
     fn lose(&self, key: PeerKey) {
         let mut waiting = self.lock();
+        // A peer that was accepted, or that this side has connected to, takes no place here.
         if !waiting.peers.contains_key(&key) {
             return;
         }
+        // The key stays when the user accepts the peer, because finding it would need a search. It
+        // then counts for the limit until it is the oldest one.
         waiting.lost.push_back(key);
         if waiting.lost.len() > self.lost_max
             && let Some(oldest) = waiting.lost.pop_front()
@@ -241,6 +248,8 @@ impl Driver {
     /// Registers the rails' descriptors again after a reset, which may have replaced them.
     fn watch_again(&mut self) {
         let resets = self.machine.resets();
+        // Only a reset replaces descriptors. Registering them again takes system calls before each
+        // sleep.
         if resets == self.watched_resets {
             return;
         }
@@ -270,6 +279,8 @@ impl Driver {
         record_layer: RecordLayer,
         sender: oneshot::Sender<Connected>,
     ) {
+        // The wait was dropped while its name was being resolved. `abandon` has found no
+        // connection, so nothing would end one that begins now.
         if sender.is_abandoned() {
             return;
         }
@@ -293,11 +304,13 @@ impl Driver {
     /// Ends a connection that nobody waits for any more, and leaves its peer.
     pub(crate) fn abandon(&mut self, receiver: &oneshot::Receiver<Connected>, now: u64) {
         if let Some(connected) = receiver.take() {
+            // The peer exists, and nobody has taken a handle of it whose drop would end it.
             if let Ok(Ok((key, _))) = connected {
                 self.machine.leave(key, now);
             }
             return;
         }
+        // The caller does not know the id, which was chosen when its command was applied.
         let id = self.connecting.iter().find(|(_, it)| it.sender.is_for(receiver)).map(|(id, _)| *id);
         if let Some(id) = id {
             self.connecting.remove(&id);
@@ -310,6 +323,7 @@ impl Driver {
         let ids: Vec<_> = self.connecting.keys().copied().collect();
         for id in ids {
             if let Some(Connecting { sender, .. }) = self.connecting.remove(&id) {
+                // A connection that is closed here reports no event, so the caller is answered now.
                 self.control.close(id);
                 self.answer(sender, Err(Error::ended()));
             }
@@ -320,6 +334,8 @@ impl Driver {
         match begun {
             Ok(id) => drop(self.connecting.insert(id, connecting)),
             Err(error) => {
+                // A peer that refuses is reported as an event. This is an error of this host: it
+                // can make no socket, or cannot watch it.
                 let (address, cause) = (connecting.address.to_string(), error.to_string());
                 let fix = "raise the limit of open files (`ulimit -n`)".to_owned();
                 self.answer(connecting.sender, Err(Error::connect(address, &cause, &fix)));
@@ -339,6 +355,8 @@ impl Driver {
     /// Performs a transfer of one page at once, if its rail can and nothing is queued before it.
     pub(crate) fn perform(&mut self, new: &ShortTransfer, buffer: &mut Buffer) -> Option<TransferStats> {
         let (start, mut now) = (self.start, 0);
+        // The carrier reads the clock before and after the operation. The last reading is kept, so
+        // that the check below needs none.
         let clock = || {
             now = since(start);
             now
@@ -363,9 +381,12 @@ impl Driver {
     /// Handles events of the sockets. Returns whether there was anything besides pings.
     fn look(&mut self, now: u64) -> bool {
         let begin = Instant::now();
+        // Events are handled after the poll, because a handler sends and closes, which needs
+        // `control`. The vector is put back, so that a poll allocates nothing.
         let mut events = std::mem::take(&mut self.events);
         // Errors of a socket are reported as events; polling the epoll itself does not fail.
         let _ = self.control.poll(self.start + Duration::from_nanos(now), &mut |event| events.push(event));
+        // A ping alone must not make a leader spin that would sleep otherwise.
         let happened = !events.iter().all(is_ping);
         if events.iter().any(|event| self.ends_peer(event)) {
             // What such peers have sent over rails before is there, and must be counted first.
@@ -393,6 +414,7 @@ impl Driver {
             ControlEvent::Accepted(id, address) => {
                 let (key, cell) = self.add_peer(false, now);
                 self.introduce(id, key, &cell);
+                // The user gets the peer when a link to it is ready. It may never be.
                 self.arriving.insert(key, (address, cell));
             }
             ControlEvent::Connected(id) => {
@@ -417,9 +439,11 @@ impl Driver {
     fn on_closed(&mut self, id: ConnectionId, reason: &CloseReason, now: u64) {
         let (cause, fix) = (reason.cause(), reason.fix());
         if let Some(Connecting { address, sender, .. }) = self.connecting.remove(&id) {
+            // There is no peer yet, so the machine need not be told.
             let failed = Error::connect(address, &cause, &fix);
             return self.answer(sender, Err(failed));
         }
+        // The engine goes on to listen. A wait for a peer that times out reports the refusal.
         if reason.is_refusal() {
             self.backlog.set_error(Error::accept(format_args!("from {}", reason.peer()), &cause, &fix));
         }
@@ -443,6 +467,8 @@ impl Driver {
     fn introduce(&mut self, id: ConnectionId, key: PeerKey, cell: &PeerCell) {
         let names = self.control.certificate_names(id);
         cell.set_certificate_names(names.clone());
+        // Before the first frame of the peer is handled: it may ask to open memory that is
+        // published for names.
         self.machine.set_certificate_names(key, names);
         self.peers.insert(id, key);
         self.connections.insert(key, id);
@@ -453,6 +479,8 @@ impl Driver {
         while let Some(output) = self.machine.poll_output() {
             match output {
                 Output::Frame(key, frame) => {
+                    // The connection may have ended after the machine has queued the frame, in the
+                    // same poll.
                     if let Some(id) = self.connections.get(&key) {
                         // A failed write is reported as an event. `send` itself fails only for a
                         // frame that is too long, which is dropped.
@@ -467,6 +495,8 @@ impl Driver {
                 }
             }
         }
+        // Frames are written together. Otherwise a peer could cause a system call with each of its
+        // own.
         self.control.flush();
     }
 
@@ -474,17 +504,21 @@ impl Driver {
     fn flush(&mut self) {
         self.send_outputs();
         while let Some(event) = self.machine.poll_event() {
+            // A watch lasts for one heartbeat interval, and is renewed as long as a caller waits
+            // for the peer.
             if let Event::Peer(key, PeerChange::Unwatched) = event
                 && self.delivery.end_watch(key)
             {
                 self.machine.watch(key, self.now());
             }
+            // A caller that waits for the counter already waits for this peer, too, from now on.
             if let Event::CounterJoined { shared, peer, counter } = event
                 && self.delivery.join_counter(shared, peer, counter, &mut self.wakers)
             {
                 self.machine.watch(peer, self.now());
             }
             let arrival = Arrival::of(&event);
+            // Before the backlog has the peer: one that is accepted must be up by its cell.
             self.delivery.deliver(event, &mut self.carrier, &mut self.wakers);
             if let Some(arrival) = arrival {
                 self.on_arrival(arrival);
@@ -496,12 +530,15 @@ impl Driver {
     fn on_arrival(&mut self, arrival: Arrival) {
         match arrival {
             Arrival::Up(key) => {
+                // Nothing is found for a peer that this side has connected to, and for later
+                // changes of links.
                 if let Some((address, cell)) = self.arriving.remove(&key) {
                     self.backlog.put(key, address, cell);
                     self.backlog.watch.notify(&mut self.wakers);
                 }
             }
             Arrival::Lost(key) => {
+                // A peer that was never up is not in the backlog.
                 if self.arriving.remove(&key).is_none() {
                     self.backlog.lose(key);
                 }
@@ -513,6 +550,7 @@ impl Driver {
 /// Returns the nanoseconds since `start`.
 #[inline]
 fn since(start: Instant) -> u64 {
+    // 64 bits are enough for 584 years.
     start.elapsed().as_nanos() as u64
 }
 
@@ -588,6 +626,8 @@ impl Drive for Driver {
 
     fn apply(&mut self, command: Command) {
         let now = self.now();
+        // Otherwise the calls of rails below would be stamped with the time of the last step, and
+        // would look hung after a long sleep.
         self.carrier.set_time(now);
         match command {
             Command::Submit(new, held, sender) => {
@@ -625,10 +665,13 @@ impl Drive for Driver {
             at.is_none_or(|at| now.saturating_sub(at) >= every.as_nanos() as u64)
         };
         let mut happened = false;
+        // Before the step of the rails, which runs the timers: a peer whose frames wait in a socket
+        // is not silent.
         if is_due(self.looked_at, LONG_AGO) {
             self.looked_at = Some(now);
             happened |= self.look(now);
         }
+        // `|` and not `||`: the flag must be taken in any case, or it would count for a later step.
         let has_carried =
             self.carrier.step(&mut self.machine, now) | std::mem::take(&mut self.was_woken_by_rail);
         if has_carried {
@@ -641,6 +684,7 @@ impl Drive for Driver {
         let mut answering = None;
         if is_due(self.looked_at, look_every) {
             self.looked_at = Some(now);
+            // If rails have moved, frames below may be theirs, and cannot be billed to the poll.
             let is_of_rails = happened;
             let looked = self.look(now);
             // The answers to frames are written below. They are a part of what the poll has cost.
@@ -651,6 +695,7 @@ impl Drive for Driver {
         if let Some(begin) = answering {
             self.look_took += begin.elapsed();
         }
+        // Ends of links that rest for the sake of other peers may be created earlier now.
         if !happened {
             self.machine.note_idle();
         }
@@ -662,8 +707,11 @@ impl Drive for Driver {
     }
 
     fn sleep(&mut self, until: Instant) {
+        // A rail that was reset may be silent on the descriptor that it had before.
         self.watch_again();
+        // What rails hold back would wait for all of the sleep, because no poll posts it meanwhile.
         self.carrier.flush();
+        // The sum does not overflow: the largest number stands for 584 years.
         let mut until = until.min(self.start + Duration::from_nanos(self.machine.poll_timeout()));
         match self.machine.quiet_for(self.now()) {
             // The kernel's timers are too coarse for a sleep this short that can be ended, and it
@@ -675,13 +723,16 @@ impl Drive for Driver {
         for rail in 0..self.carrier.rail_count() {
             match self.carrier.may_sleep(rail) {
                 Ok(true) => {}
+                // Something came after the last poll. The next step finds it.
                 Ok(false) => return,
+                // Its descriptor may stay silent, so the rail is polled instead.
                 Err(_) => until = until.min(Instant::now() + POLLED_SLEEP),
             }
         }
         // A failed sleep counts as a short one.
         let slept = self.control.sleep(Some(until.saturating_duration_since(Instant::now())));
         self.was_woken_by_rail = slept.unwrap_or(false);
+        // A socket may have ended the sleep, so the next step polls them first.
         self.looked_at = None;
     }
 

@@ -75,6 +75,7 @@ impl Inner {
     /// Ends waits for any peer when the last one is lost.
     fn note_close(&self) {
         let mut wakers = Vec::new();
+        // First: whoever is woken by the notification must find that no peer will follow.
         self.roster.news().close(&mut wakers);
         self.backlog.watch.notify(&mut wakers);
         wake_all(wakers);
@@ -106,12 +107,16 @@ impl Engine {
     /// kinds.
     #[doc(hidden)]
     pub fn over(rails: Vec<Box<dyn Rail>>, settings: Settings) -> Result<Self, Error> {
+        // `with` has checked before it opened the rails. Callers of this function have opened their
+        // own.
         settings.check()?;
         let system = |operation| move |error: std::io::Error| Error::system(operation, error);
         let incarnation = u64::from_ne_bytes(random().map_err(system("draw random numbers"))?);
         let hello = Hello { name: settings.name.clone(), ..Hello::new(incarnation) };
         let tuning = tuning(&settings, &rails);
         let carrier = Carrier::new(rails, tuning.message_max)?;
+        // Ids of grants and marks of messages are drawn from it. A peer that could predict them
+        // could name what was given to others.
         let seed = random().map_err(system("draw random numbers"))?;
         let machine = Machine::new(carrier.infos(), hello, tuning, seed);
         let rails: Vec<Properties> = machine.rails().cloned().collect();
@@ -122,11 +127,13 @@ impl Engine {
         if let Some(tls) = &settings.tls {
             control.accept_over_tls(tls.clone());
         }
+        // As many lost peers may wait to be accepted as may be connected.
         let backlog = Arc::new(AcceptBacklog::new(settings.budgets.control.peers as usize));
         let news = Arc::new(News::default());
         let roster = Arc::new(Peers::new(Arc::clone(&news)));
         let driver = Driver::new(machine, carrier, control, Arc::clone(&backlog), news)
             .map_err(system("watch the rails"))?;
+        // Callers give their deadlines in the time of the machine.
         let start = driver.start();
         let calls = LibraryCalls::new(driver.carrier.current_call(), Arc::clone(&driver.in_call));
         let progress = Arc::new(LeaderFollowers::new(driver, settings.progress));
@@ -134,6 +141,7 @@ impl Engine {
         let (listen, warnings) = (settings.listen.clone(), Warnings::default());
         #[cfg(feature = "tls")]
         settings.tls.iter().flat_map(crate::Tls::warnings).for_each(|warning| warnings.add(warning));
+        // A program that shares endpoints among its peers trusts them, and needs no warning.
         if settings.isolate_peers {
             shared_keys(&rails).for_each(|warning| warnings.add(warning));
         }
@@ -142,6 +150,7 @@ impl Engine {
         let [allocations, resolutions] = ["farreach-alloc", "farreach-names"].map(Background::new);
         let inner = Inner { progress, backlog, roster, rails, settings, allocations, resolutions };
         let engine = Self(Arc::new(inner));
+        // Last: strangers are answered from here on, and an error drops all of the engine.
         for address in listen {
             engine.listen(address)?;
         }
@@ -182,6 +191,7 @@ impl Engine {
         if !settings.may_use(address.ip()) {
             return Err(Error::insecure(format_args!("{operation} {shown}")));
         }
+        // `Settings::insecure` allows it. The warning makes sure that an operator can see it.
         if !settings.has_tls() && !is_loopback(address.ip()) {
             let message =
                 format!("{operation} {shown}: the control connection is neither encrypted nor authenticated");
@@ -214,6 +224,8 @@ impl Engine {
     /// [`Settings::insecure`]: it cannot know who answers otherwise, and grants memory to whoever
     /// does.
     pub fn connect(&self, address: impl ToSocketAddrs + fmt::Debug) -> Result<Pending<Peer>, Error> {
+        // `ToSocketAddrs` tells nothing before it resolves the name, which may block a task for
+        // seconds. How the address is printed tells whether it has one.
         if let Some((name, port)) = name_in(&format!("{address:?}")) {
             return self.connect_by_name(name, port);
         }
@@ -228,6 +240,8 @@ impl Engine {
         let (sender, receiver) = oneshot::channel();
         let (address, name) = (Target::named(name, port), name.to_owned());
         let (engine, found) = (Arc::downgrade(&self.0), Arc::clone(&address.found));
+        // The certificate must be for the name as it was given. The address is what a name server
+        // says.
         let record_layer = self.record_layer_for(&name)?;
         self.0.resolutions.run(move || {
             let resolved = resolve(format!("{name}:{port}"));
@@ -239,6 +253,7 @@ impl Engine {
             });
             let call = move |driver: &mut Driver, _: u64| match checked {
                 Ok(address) => {
+                    // A name is resolved once, so this is the only value.
                     let _ = found.set(address);
                     driver.connect(address, record_layer, sender);
                 }
@@ -302,11 +317,14 @@ impl Engine {
             let fix = "pass a stream that is connected and that the peer has not closed";
             Error::connect("the peer of a stream", &error.to_string(), fix)
         })?;
+        // A stream with TLS of its own has a session that authenticates the peer.
         if stream.is_plain() {
             self.check_clear_text(if is_initiator { "connect to" } else { "accept" }, address)?;
         }
         #[cfg(feature = "tls")]
         let stream = match &self.0.settings.tls {
+            // The side that offers the links is the client of TLS, whichever side has made the TCP
+            // connection.
             Some(tls) if stream.is_plain() && is_initiator => {
                 stream.over(tls.connecting(&address.ip().to_string())?)
             }
@@ -386,6 +404,7 @@ impl Engine {
         } else {
             self.0.allocations.run(allocate)
         }
+        // The outer error is that of the wait, the inner one that of the allocation.
         let finish = |made: Result<Result<Slice, Error>, Error>| made?;
         let drops = |_: &mut Driver, _, made: Result<Slice, Error>| drop(made);
         let making = Making::of(&self.0.progress, "allocate memory", receiver, finish, drops);
@@ -439,6 +458,8 @@ impl Engine {
         access: Access,
     ) -> Pending<Publication, GrantError> {
         let memory = memory.into();
+        // Keys are made when peers open the memory. Each peer would be refused, and the owner would
+        // not learn why.
         if memory.is_read_only() && rights != Rights::READ {
             let refused = GrantError { error: Error::read_only(), memory: Some(memory) };
             return Pending::finished(&self.0.progress, Err(refused));
@@ -452,6 +473,7 @@ impl Engine {
         rights: Rights,
         access: Access,
     ) -> Pending<Publication<M>, GrantError<M>> {
+        // Without TLS no peer has a name, so nobody could open the memory.
         if matches!(access, Access::Only(_)) && !self.0.settings.has_tls() {
             let refused = GrantError { error: Error::no_names(), memory: Some(memory) };
             return Pending::finished(&self.0.progress, Err(refused));
@@ -493,11 +515,13 @@ impl Engine {
         self.0.note_close();
         let (sender, receiver) = oneshot::channel();
         let call = move |driver: &mut Driver, now: u64| {
+            // Connections in their handshake are no peers yet, so the machine does not end them.
             driver.abandon_all();
             let op = driver.delivery.wait_for(Waiter::Closed(sender));
             driver.machine.leave_all(op, now);
         };
         self.0.progress.submit(Command::Call(Box::new(call)));
+        // The receiver tells how the wait has ended, also after a panic of a step.
         let _ = self.0.progress.wait(&receiver, crate::time::after(timeout));
         match receiver.take() {
             Some(Ok(())) => Ok(()),
@@ -534,12 +558,14 @@ impl fmt::Debug for Engine {
 const IDLE_HEARTBEAT: Duration = Duration::from_secs(10);
 
 fn tuning(settings: &Settings, rails: &[Box<dyn Rail>]) -> Tuning {
+    // A message may go over any link of a peer, so the rail with the shortest messages decides.
     let messages = rails.iter().map(|rail| rail.properties().message_max.saturating_sub(MessageHeader::LEN));
     let message_max = messages.min().map_or(settings.message_max, |max| max.min(settings.message_max));
     // A healthy peer has time to answer.
     let heartbeat = settings.heartbeat.min(settings.silence / 3);
     Tuning {
         heartbeat: nanoseconds(heartbeat),
+        // A longer interval that the program has chosen holds for idle peers, too.
         idle_heartbeat: nanoseconds(heartbeat.max(IDLE_HEARTBEAT)),
         silence: nanoseconds(settings.silence),
         stall: nanoseconds(settings.stall()),
@@ -555,6 +581,7 @@ fn tuning(settings: &Settings, rails: &[Box<dyn Rail>]) -> Tuning {
 fn random<const LEN: usize>() -> std::io::Result<[u8; LEN]> {
     let (mut bytes, mut filled) = ([0; LEN], 0);
     while filled < LEN {
+        // The kernel may return fewer bytes than it was asked for.
         filled += rustix::rand::getrandom(&mut bytes[filled..], GetRandomFlags::empty())?;
     }
     Ok(bytes)
@@ -598,6 +625,7 @@ impl Connecting {
             return None;
         }
         let connected = self.receiver.as_ref().expect("the result was taken before").take()?;
+        // From now on the handle of the peer ends the connection, and not the drop of this wait.
         self.receiver = None;
         match connected {
             Ok(Ok((key, cell))) => {
@@ -648,6 +676,7 @@ const NO_RAIL_FIX: &str =
 impl Answer<Result<Peer, Error>> for Connecting {
     fn is_ready(&self) -> bool {
         match &self.made {
+            // A result that was taken counts as ready: a wait for several must not hang on it.
             None => self.failed.is_some() || self.receiver.as_ref().is_none_or(Awaited::is_ready),
             Some(_) => self.is_up_or_lost(),
         }
@@ -665,6 +694,7 @@ impl Answer<Result<Peer, Error>> for Connecting {
     }
 
     fn advance(&mut self) -> bool {
+        // A failure is kept for `take`, because its channel gives it out only once.
         if self.failed.is_none() {
             self.failed = self.make();
         }
@@ -672,6 +702,7 @@ impl Answer<Result<Peer, Error>> for Connecting {
     }
 
     fn take(&mut self) -> Option<Result<Peer, Error>> {
+        // `Pending::wait` does not call `advance`, so the peer may still have to be made.
         if let Some(failed) = self.failed.take().or_else(|| self.make()) {
             return Some(Err(failed));
         }
@@ -727,6 +758,7 @@ impl Answer<Result<Peer, Error>> for Accepting {
     }
 
     fn timed_out(&mut self, timeout: &Timeout) -> Result<Peer, Error> {
+        // No peer can connect meanwhile, whatever was refused before.
         if timeout.hung.is_some() {
             return Err(Error::timed_out("accept a peer", timeout));
         }

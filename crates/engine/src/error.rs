@@ -333,9 +333,11 @@ impl Error {
                 "no rail to the peer has atomic operations",
                 "use a rail for which `farreach devices` lists atomics",
             ),
+            // Nothing was posted, so a second try cannot change the memory twice.
             AtomicError::NoLink | AtomicError::Full => {
                 Self::plain(ErrorKind::Busy, message, "try again, or wait for operations in flight first")
             }
+            // It is not sent again, because it may have taken effect.
             AtomicError::Unknown => Self::plain(
                 ErrorKind::Unknown,
                 "the link was lost: it is unknown whether the atomic operation took effect",
@@ -464,6 +466,7 @@ impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Inner { message, cause, fix, .. } = &*self.0;
         f.write_str(message)?;
+        // This is what `unwrap` prints. Most messages end with the cause already.
         if !message.contains(cause) {
             write!(f, "\ncause: {cause}")?;
         }

@@ -75,6 +75,7 @@ impl PeerEvent {
             PeerChange::LinkLost { rail, reason } => {
                 Some(Self::LinkLost { peer, rail: rail.clone(), reason: reason.clone() })
             }
+            // A peer that was never up had no event, so its loss is none.
             PeerChange::Lost(reason) if cell.is_up() => Some(Self::Lost { peer, reason: reason.clone() }),
             _ => None,
         }
@@ -112,10 +113,12 @@ impl EventQueue {
     pub(crate) fn put(&self, event: PeerEvent, wakers: &mut Vec<Waker>) {
         let mut queue = self.lock();
         if queue.events.len() == EVENTS_MAX {
+            // The oldest one goes, because the leader must not wait for the program.
             queue.events.pop_front();
             queue.missed += 1;
         }
         queue.events.push_back(event);
+        // Under the lock, as in `take`: the flag always says what the queue holds.
         self.has_one.store(true, Ordering::SeqCst);
         drop(queue);
         self.watch.notify(wakers);
@@ -131,6 +134,7 @@ impl EventQueue {
         }
         let mut queue = self.lock();
         let event = match std::mem::take(&mut queue.missed) {
+            // The gap is told before the events that follow it.
             0 => queue.events.pop_front(),
             count => Some(PeerEvent::Missed { count }),
         };

@@ -129,6 +129,7 @@ impl Grant {
         let (sender, receiver) = oneshot::channel();
         let (id, peer) = (self.id, self.peer.clone());
         let handle = self.memory.take();
+        // Weak, because the engine gives the memory back only when no handle is left.
         let memory = handle.as_ref().map(Arc::downgrade).unwrap_or_default();
         let call = move |driver: &mut Driver, now: u64| {
             // Not earlier: once the user's handle is gone, the engine may answer a revoke whose
@@ -150,6 +151,7 @@ const MARGIN: Duration = Duration::from_secs(1);
 
 impl Drop for Grant {
     fn drop(&mut self) {
+        // `begin_revoke` has taken the memory of a grant that is being revoked.
         if self.memory.take().is_some() {
             give_up(&self.peer, self.id);
         }
@@ -184,6 +186,8 @@ struct Wanted {
 impl Revocation {
     /// Returns the grant to the user, unless the engine has taken the memory out of it.
     fn hand_back(&mut self) -> Option<Grant> {
+        // From here on the engine cannot give the memory back, because its handle is not the only
+        // one.
         let memory = self.grant.as_ref()?.memory.upgrade()?;
         let Wanted { peer, id, .. } = self.grant.take()?;
         Some(Grant { peer, id, memory: Some(memory) })
@@ -192,6 +196,7 @@ impl Revocation {
 
 impl Drop for Revocation {
     fn drop(&mut self) {
+        // Nobody can revoke the grant any more, so the engine goes on without a deadline.
         if let Some(Wanted { peer, id, .. }) = self.grant.take() {
             give_up(&peer, id);
         }
@@ -209,6 +214,7 @@ impl Answer<Result<Exposed, RevokeError>> for Revocation {
 
     fn take(&mut self) -> Option<Result<Exposed, RevokeError>> {
         let answer = self.receiver.take()?;
+        // The grant has ended, so the drop of this must not revoke it.
         if !matches!(answer, Ok(RevokeAnswer::NotYet(_))) {
             self.grant = None;
         }
@@ -229,6 +235,7 @@ impl Answer<Result<Exposed, RevokeError>> for Revocation {
             if grant.is_some() || self.grant.is_none() || is_late {
                 return Err(RevokeError::new(Error::timed_out("revoke a grant", timeout), grant));
             }
+            // The answer came after the wait has timed out.
             if let Some(found) = self.take() {
                 return found;
             }
@@ -373,6 +380,7 @@ impl RemoteSlice {
             Bound::Excluded(end) => Some(*end),
             Bound::Unbounded => Some(self.len),
         };
+        // A bound that overflows is out of bounds as any other.
         let part = start.zip(end).and_then(|(start, end)| self.get(start..end));
         part.unwrap_or_else(|| {
             let (start, end) = (range.start_bound(), range.end_bound());

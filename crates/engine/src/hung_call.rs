@@ -39,6 +39,8 @@ impl LibraryCalls {
     /// Returns the call that has not returned for at least a second. Blocks for 20 ms if there is
     /// one.
     pub(crate) fn hung(&self) -> Option<HungCall> {
+        // A post or a poll counts from its step, so a process that was stopped in a step finds it
+        // old.
         let first = self.look()?;
         std::thread::sleep(CONFIRMED_AFTER);
         // Read before the second look: if that finds the same call, the function belongs to it.
@@ -53,6 +55,7 @@ impl LibraryCalls {
 
     /// Returns a warning of this call, once.
     pub(crate) fn warning_of(&self, call: &HungCall) -> Option<Warning> {
+        // Several threads may find the call at once. One of them gets the warning.
         let is_known = self.warned.swap(call.stamp, Ordering::Relaxed) == call.stamp;
         (!is_known).then(|| Warning::new(WarningKind::HungCall, call.to_string(), call.fix()))
     }

@@ -74,6 +74,8 @@ impl Inboxes {
     /// and the caller has to run them.
     #[inline]
     pub(crate) fn list(&self, key: PeerKey, cell: &Arc<PeerCell>, wakers: &mut Vec<Waker>) {
+        // Without the lock: the leader comes here with each message, and most often there is
+        // nothing to list.
         if self.is_used.load(Ordering::SeqCst) && !cell.is_listed() && cell.has_message_for_anyone() {
             self.list_now(key, cell, wakers);
         }
@@ -81,6 +83,7 @@ impl Inboxes {
 
     fn list_now(&self, key: PeerKey, cell: &Arc<PeerCell>, wakers: &mut Vec<Waker>) {
         let mut turns = self.lock();
+        // Another thread may have listed it since the check without the lock.
         if cell.is_listed() {
             return;
         }
@@ -93,6 +96,7 @@ impl Inboxes {
     /// Removes a peer of which no handle is left.
     pub(crate) fn remove(&self, cell: &PeerCell) {
         let mut turns = self.lock();
+        // A peer that is not listed has the turn 0, which is not in the list.
         let removed = turns.peers.remove(&cell.turn());
         cell.set_turn(0);
         self.listed.store(turns.peers.len(), Ordering::SeqCst);
@@ -109,6 +113,7 @@ impl Inboxes {
         let first = turns.pop();
         let is_there = first.is_some();
         if let Some((turn, key, cell)) = first {
+            // It keeps its turn. A look must not change the order.
             cell.set_turn(turn);
             turns.peers.insert(turn, (key, cell));
         }

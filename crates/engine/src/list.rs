@@ -65,6 +65,8 @@ impl<B: Source> TransferList<B> {
     /// write, and `remote` in a list to read.
     pub fn push_pages(&mut self, own: B, map: &PageMap, remote: &RemoteSlice) {
         self.own.push(own);
+        // A range of indices may stand for billions of pages. It is refused when the list is
+        // planned.
         self.segments = self.segments.saturating_add(map.source.indices.len());
         self.remote.push(Remote { memory: remote.clone(), map: Some(map.clone()) });
     }
@@ -151,6 +153,7 @@ impl<B: Source> TransferList<B> {
         let Planner { segments, regions, .. } = planner;
         match planned {
             Ok(()) => Ok(Planned { segments, regions, buffers, parts }),
+            // Nothing has been lent, so all of it can be restored.
             Err(error) => Err((error, restored(buffers, &parts).unwrap_or_default())),
         }
     }
@@ -179,14 +182,17 @@ impl Planner {
             if remote.memory.peer.0 != peer.key() {
                 return Err(Error::not_granted("memory"));
             }
+            // Regions of joined slices share a buffer, and follow each other in it.
             if part.buffer != buffer {
                 (buffer, offset) = (part.buffer, 0);
             }
             let own_len = part.len as u64;
+            // A longer buffer would have places of the next one.
             if offset + own_len > HeldList::LEN_MAX || buffer as usize >= HeldList::BUFFERS_MAX {
                 return Err(Error::limit("bytes or buffers in one list"));
             }
             let more = remote.map.as_ref().map_or(1, |map| map.source.indices.len());
+            // Before the segments are added, which take memory: a range of indices takes none.
             if self.segments.len() + more > u32::MAX as usize {
                 return Err(Error::limit("segments in one list"));
             }
@@ -245,6 +251,8 @@ impl Planner {
         let index = match self.last {
             Some((last, index)) if last == grant => index,
             _ => *self.by_grant.entry(grant).or_insert_with(|| {
+                // The length of the grant is not known here. The machine checks the range against
+                // it.
                 self.regions.push(GrantRange { grant, base: 0, len: 0 });
                 (self.regions.len() - 1) as u32
             }),
@@ -270,6 +278,7 @@ fn joined<B: Source>(own: Vec<B>) -> (Vec<Buffer>, Vec<Part>) {
     for buffer in own.into_iter().map(B::into_buffer) {
         let len = buffer.len();
         let apart = match (buffers.last_mut(), buffer) {
+            // Slices that are not neighbours come back from the failure.
             (Some(Buffer::Slice(last)), Buffer::Slice(slice)) => last.unsplit(slice).err().map(Buffer::Slice),
             (_, buffer) => Some(buffer),
         };
@@ -287,10 +296,12 @@ pub(crate) fn restored<B: Source>(buffers: Vec<Buffer>, parts: &[Part]) -> Optio
     for of_buffer in parts.chunk_by(|left, right| left.buffer == right.buffer) {
         let buffer = buffers.next()?;
         let [.., last] = of_buffer else { return None };
+        // Only slices are joined, so a buffer of one region may be of another kind.
         if of_buffer.len() == 1 {
             restored.push(B::from_buffer(buffer)?);
             continue;
         }
+        // A joined buffer was made of slices. It is none as long as a card has a part of it.
         let mut rest = buffer.into_slice().ok()?;
         for part in &of_buffer[..of_buffer.len() - 1] {
             restored.push(B::from_buffer(rest.split_to(part.len).into())?);
@@ -396,6 +407,7 @@ impl Peer {
             Ok(planned) => planned,
             Err((error, memory)) => return refused(error, memory),
         };
+        // Segments arrive in any order, so a byte that two of them write would have either value.
         let segments = match Segments::of_checked(segments, own_side(direction)) {
             Ok(segments) => segments,
             Err(error) => {
@@ -418,6 +430,7 @@ impl Peer {
         let call = move |driver: &mut Driver, now: u64| submit(driver, new, held, sender, now);
         self.running().submit(Command::Call(Box::new(call)));
         let restore = move |held: Option<Held>| match held {
+            // Only this transfer has had the list, so the handle that comes back is the last one.
             Some(Held::List(list)) => restored(Arc::into_inner(list)?.into_buffers(), &parts),
             _ => None,
         };

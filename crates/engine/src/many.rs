@@ -94,6 +94,7 @@ impl Engine {
     /// ```
     pub fn next_event(&self) -> Pending<PeerEvent> {
         let roster = Arc::clone(self.roster());
+        // Now and not with the first wait: events between the two are promised.
         roster.news().events.begin();
         let watcher = roster.news().events.watch.watcher();
         Pending::new(self.running(), NextEvent { roster, watcher })
@@ -145,6 +146,7 @@ impl Engine {
     /// ```
     pub fn recv_any(&self) -> Pending<(Peer, Vec<u8>)> {
         let roster = Arc::clone(self.roster());
+        // Messages that came before are listed once. Later ones are listed by the leader.
         roster.begin_listing();
         let watcher = roster.news().inboxes.watch.watcher();
         Pending::new(self.running(), ReceivingAny { roster, watcher })

@@ -21,6 +21,7 @@ pub enum Origin {
 
 impl From<IpAddr> for Origin {
     fn from(address: IpAddr) -> Self {
+        // An IPv4 address that is mapped to IPv6 must not have a budget of its own.
         match address.to_canonical() {
             address if address.is_loopback() => Self::Loopback,
             IpAddr::V4(address) => Self::V4(address.octets()),

@@ -50,6 +50,8 @@ impl PageMap {
         own_len: u64,
         remote_len: u64,
     ) -> Result<Plan, PlanError> {
+        // Numbers that follow each other are a first one and a count, and a list of others is
+        // shared.
         let (source, destination) = (self.source.clone(), self.destination.clone());
         match direction {
             Direction::Write => Plan::new(self.page_len, (source, own_len), (destination, remote_len)),
@@ -69,9 +71,11 @@ impl PageMap {
             Direction::Write => (&self.source, &self.destination),
             Direction::Read => (&self.destination, &self.source),
         };
+        // Lists of different lengths are refused by `plan`, with an error that says so.
         if self.source.indices.len() != 1 || self.destination.indices.len() != 1 {
             return None;
         }
+        // The same checks as those of `plan`, without the plan.
         let within = |pages: &Pages, memory_len| {
             let page = Extent { offset: pages.start(0)?, len: self.page_len };
             let end = page.offset.checked_add(page.len)?;

@@ -66,6 +66,7 @@ pub(crate) struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         let key = self.key;
+        // Waits for any peer do not find it any more, and end if it was the last one.
         self.roster.remove(key, &self.cell);
         let call = move |driver: &mut Driver, now: u64| driver.machine.leave(key, now);
         self.progress.submit(Command::Call(Box::new(call)));
@@ -177,13 +178,18 @@ impl Peer {
         let finish = move |made: Result<Made, Error>| match made {
             Ok(Ok(made)) => Ok(Grant { peer: peer.clone(), id: made.id, memory: Some(made.memory) }),
             Ok(Err((error, memory))) => {
+                // The loss of the peer is the cause of whatever the rails have reported.
                 let error = peer.lost().map_or_else(|| error.into(), Error::peer_lost);
                 Err(GrantError { error, memory })
             }
+            // After a timeout the command still has the memory: a later wait returns the grant, or
+            // the drop revokes it.
             Err(error) => Err(GrantError { error, memory: None }),
         };
         let undo = |driver: &mut Driver, now, made: Made| {
             if let Ok(made) = made {
+                // Nobody wants the memory back, so there is no deadline at which it would come back
+                // unproven.
                 driver.machine.revoke(None, made.id, u64::MAX, now);
             }
         };
@@ -196,6 +202,7 @@ impl Peer {
 
         let (key, progress, cell) = (self.0.key, Arc::clone(&self.0.progress), self.own_cell());
         let make = move |driver: &mut Driver, now| {
+            // The cell is made in the same command, so no event of the counter comes before it.
             let id = driver.machine.open_counter(key, now)?;
             Some((id, driver.delivery.add_counter(id)))
         };
@@ -221,6 +228,7 @@ impl Peer {
     pub fn remote(&self, token: GrantToken) -> Pending<RemoteSlice> {
         let key = self.0.key;
         let find = move |driver: &mut Driver| {
+            // A token of another peer finds nothing here.
             let (len, rights) = driver.machine.granted(key, token.id())?;
             Some(RemoteSlice { peer: PeerKeyTag(key), grant: token.id(), offset: 0, len, rights })
         };
@@ -244,6 +252,7 @@ impl Peer {
     pub fn remote_counter(&self, token: CounterToken) -> Pending<RemoteCounter> {
         let key = self.0.key;
         let find = move |driver: &mut Driver| {
+            // Only what the peer has announced to this engine is found.
             let is_known = driver.machine.knows_counter(key, token.id());
             is_known.then_some(RemoteCounter { peer: PeerKeyTag(key), token })
         };
@@ -347,11 +356,15 @@ impl Peer {
         counter: Option<&RemoteCounter>,
     ) -> Transfer {
         let key = self.0.key;
+        // A grant and a counter belong to one peer. At another one, their numbers may name
+        // something else.
         if remote.peer.0 != key || counter.is_some_and(|counter| counter.peer.0 != key) {
             return self.refused(Error::not_granted("memory"), buffer);
         }
         let (own_len, counter) = (buffer.len() as u64, counter.map(|counter| counter.token.id()));
         let (priority, deadline) = self.terms_now();
+        // A page that a rail copies within the call needs no plan, no entry in a table and no
+        // channel.
         if let Some((own, theirs)) = map.only_page(direction, own_len, remote.len)
             && own.len <= self.0.progress.performs_max()
         {
@@ -388,12 +401,14 @@ impl Peer {
                 self.0.progress.submit(Command::Submit(new, held(buffer), sender));
                 self.pending(TransferInFlight::new(receiver, key, self.cell(), op, given_back::<Buffer>))
             }
+            // Nothing was queued, so the memory goes back at once.
             Err(error) => self.refused(Error::of_pages(error), buffer),
         }
     }
 
     /// Moves a page at once, if its rail can do that, or as any other transfer.
     fn move_page(&self, short: &ShortTransfer, buffer: Buffer, map: &PageMap) -> Transfer {
+        // The channel is made only if the page is not moved at once.
         let (op, mut receiver) = (next_op(), None);
         let command = |buffer: Buffer| {
             let ShortTransfer { peer, direction, grant, base, len, counter, priority, deadline, .. } = *short;
@@ -454,6 +469,7 @@ impl Peer {
         let key = self.0.key;
         let call = move |driver: &mut Driver, now: u64| driver.machine.leave(key, now);
         self.0.progress.submit(Command::Call(Box::new(call)));
+        // The machine reports the end of a peer that was left as a loss.
         let left = Left { cell: &self.0.cell, watcher: self.0.cell.watch.watcher() };
         match self.0.progress.wait(&left, crate::time::after(timeout)) {
             Ok(true) => Ok(()),
@@ -520,6 +536,7 @@ impl Peer {
     fn change_atomic(&self, memory: &RemoteSlice, request: AtomicOperation) -> Pending<u64> {
         let refused = match () {
             () if memory.peer.0 != self.0.key => Some(AtomicError::NotGranted),
+            // The machine checks the alignment, which depends on where the grant begins.
             () if memory.len != 8 => {
                 Some(AtomicError::NotEightAlignedBytes { offset: memory.offset, len: memory.len })
             }
@@ -553,8 +570,12 @@ impl Peer {
 
     /// Notes a received message. The peer gets a report after every half window, and need not wait.
     pub(crate) fn took_one(&self) {
+        // A report of each message would cost a frame each, and one of all of them would stop the
+        // sender.
         let half = (self.0.messages / 2).max(1);
         if self.0.taken.fetch_add(1, Ordering::Relaxed) + 1 >= half {
+            // Two threads may come here at once. One of them then reports no message, which is
+            // harmless.
             let count = self.0.taken.swap(0, Ordering::Relaxed);
             self.0.progress.submit(Command::Taken(self.0.key, count));
         }
@@ -613,6 +634,7 @@ impl<T: Send + 'static> Offer<T> {
     fn ask(&mut self) {
         let (sender, receiver) = oneshot::channel();
         let find = Arc::clone(&self.find);
+        // Before the lookup, so that a change during it causes another one.
         self.seen = Some(self.peer.cell().changes());
         self.peer.0.progress.submit(Command::Call(Box::new(move |driver, _| {
             let found = find(driver);
@@ -623,6 +645,7 @@ impl<T: Send + 'static> Offer<T> {
 
     /// Looks it up, if the peer has changed since the last time, and returns the result.
     fn look(&mut self) -> Option<Result<T, Error>> {
+        // One lookup at a time, and only after a change: each is a command for the leader.
         if self.receiver.is_none() && self.has_changed() {
             self.ask();
         }
@@ -631,6 +654,7 @@ impl<T: Send + 'static> Offer<T> {
         match (answer, self.peer.cell().lost()) {
             (Ok(Some(found)), _) => Some(Ok(found)),
             (Ok(None), Some(reason)) => Some(Err(Error::peer_lost(reason))),
+            // The peer has not announced it yet. Its next change is a reason to look again.
             (Ok(None), None) => None,
             (Err(_), _) => Some(Err(Error::ended())),
         }
@@ -643,6 +667,7 @@ impl<T: Send + 'static> Offer<T> {
 
 impl<T: Send + Sync + 'static> Answer<Result<T, Error>> for Offer<T> {
     fn is_ready(&self) -> bool {
+        // Without a lookup that runs, the wait is for the next change of the peer.
         self.found.is_some() || self.receiver.as_ref().map_or_else(|| self.has_changed(), Awaited::is_ready)
     }
 
@@ -671,6 +696,7 @@ impl<T: Send + Sync + 'static> Answer<Result<T, Error>> for Offer<T> {
     fn timed_out(&mut self, timeout: &Timeout) -> Result<T, Error> {
         Err(match timeout.hung {
             Some(_) => Error::timed_out(&format!("look up a {}", self.what), timeout),
+            // The peer had the whole time to announce it.
             None => Error::not_granted(self.what),
         })
     }
@@ -715,6 +741,7 @@ impl Answer<Result<(), Error>> for Sending {
     }
 
     fn take(&mut self) -> Option<Result<(), Error>> {
+        // The channel is closed without an answer only if the engine has ended.
         Some(self.receiver.take()?.unwrap_or(Err(SendError::Ended)).map_err(|error| match error {
             SendError::PeerLost { reason } => Error::peer_lost(&self.cell.why(reason)),
             other => Error::of_send(other),
@@ -751,6 +778,7 @@ impl Answer<Result<Vec<u8>, Error>> for Receiving {
         let is_lost = self.peer.lost().is_some();
         let message = self.peer.cell().take_message();
         if message.is_some() || is_lost {
+            // A wait that has its message lets others have the next one.
             self.end_wait();
         }
         match (message, self.peer.lost()) {
@@ -771,6 +799,7 @@ impl Answer<Result<Vec<u8>, Error>> for Receiving {
 
     fn end_wait(&mut self) {
         if std::mem::take(&mut self.is_waiting) && self.peer.cell().end_receiving() {
+            // What has come meanwhile is for anyone now.
             self.peer.0.roster.list(self.peer.0.key, self.peer.cell());
         }
     }
@@ -809,6 +838,7 @@ impl Answer<Result<u64, Error>> for Fetching {
     }
 
     fn take(&mut self) -> Option<Result<u64, Error>> {
+        // As for messages: a closed channel is the end of the engine.
         Some(self.receiver.take()?.unwrap_or(Err(AtomicError::Ended)).map_err(|error| match error {
             AtomicError::PeerLost { reason } => Error::peer_lost(&self.cell.why(reason)),
             other => Error::of_atomic(other),

@@ -158,6 +158,7 @@ where
     F: Fn(Result<M, Error>) -> Result<T, E> + Send + Sync,
 {
     fn is_ready(&self) -> bool {
+        // A result that was taken counts as ready: a wait for several must not hang on it.
         self.receiver.as_ref().is_none_or(Awaited::is_ready)
     }
 
@@ -175,6 +176,7 @@ where
     }
 
     fn timed_out(&mut self, timeout: &Timeout) -> Result<T, E> {
+        // The receiver stays: a later wait takes the value, or the drop undoes it.
         (self.finish)(Err(Error::timed_out(self.operation, timeout)))
     }
 
@@ -185,6 +187,7 @@ where
 
 impl<M: Send + 'static, F> Drop for Making<M, F> {
     fn drop(&mut self) {
+        // The result was taken, and its own drop ends what was made.
         let Some(receiver) = self.receiver.take() else { return };
         let undo = self.undo;
         // The leader executes commands in their order, so it has created the value before it
@@ -254,6 +257,7 @@ impl<T, E> Pending<T, E> {
     fn take_or_wait(&mut self) -> Option<Result<T, E>> {
         let answer = self.answer.take();
         match answer {
+            // The peer is not pinged for this wait any more.
             Some(_) => self.wait = None,
             None => self.begin_wait(),
         }
@@ -267,6 +271,7 @@ impl<T, E> Pending<T, E> {
         {
             let (wait, is_first) = cell.begin_wait();
             self.wait = Some(wait);
+            // One watch of the machine serves all waits for a peer.
             if is_first {
                 self.progress.submit(Command::Watch(key));
             }
@@ -282,6 +287,7 @@ impl<T, E> Pending<T, E> {
     /// Registers a listener for the result. Returns whether it is available: then no wait begins.
     pub(crate) fn listen(&mut self, listener: &Listener) -> bool {
         self.answer.listen(listener);
+        // The next stage has no listener yet, and its result may be there already.
         while self.answer.has_stages() && self.answer.is_ready() && !self.answer.advance() {
             self.answer.listen(listener);
         }
@@ -341,6 +347,7 @@ impl<T, E> Pending<T, E> {
                     self.end_wait();
                     return found.unwrap_or_else(|| self.answer.timed_out(&self.progress.timeout(timeout)));
                 }
+                // No thread will lead any more, so no later result is missed.
                 Err(_) => return self.answer.ended(),
             }
         }
@@ -379,11 +386,13 @@ impl<T, E> Future for Pending<T, E> {
             if !self.answer.has_stages() {
                 break;
             }
+            // `take_or_wait` may have begun another stage, which has no listener yet.
             self.answer.listen(&listener);
             if !self.answer.is_ready() {
                 break;
             }
         }
+        // After the listener was registered: the worker may find the result at once.
         if self.progress.call_worker() {
             return Poll::Pending;
         }

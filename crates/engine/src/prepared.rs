@@ -205,10 +205,13 @@ impl Peer {
         let (key, regions, counter) = (self.key(), prepared.regions.clone(), prepared.counter);
         let held = Arc::clone(&prepared.held);
         let make = move |driver: &mut Driver, _: u64| -> Result<(), TransferFault> {
+            // Before the memory is registered, which may take long.
             driver.machine.may_transfer(key, direction, &regions, counter)?;
             let held = Held::List(held);
             register(driver, key, &regions, &held).map_err(|error| TransferFault::Rail(Box::new(error)))
         };
+        // `finish` may be called again after a timeout, so it takes the value out only when it
+        // succeeds or the preparation has failed.
         let (cell, prepared) = (Arc::clone(self.cell()), std::sync::Mutex::new(Some(prepared)));
         let finish = move |made: Result<Result<(), TransferFault>, Error>| {
             let mut prepared = prepared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -218,6 +221,8 @@ impl Peer {
                     let memory = prepared.take().map(Prepared::into_memory).unwrap_or_default();
                     Err(TransferError::refused(error_of(&cell, fault), memory))
                 }
+                // The prepared transfer stays in its place: after a timeout the caller may wait
+                // again.
                 Err(error) => Err(TransferError::without_buffer(error)),
             }
         };
@@ -293,6 +298,7 @@ impl<M: Preparable> Prepared<M> {
         if segments.is_empty() {
             return Err(Error::no_regions());
         }
+        // The whole list may overlap. What one start moves may not.
         let segments = Segments::of_checked(segments, own_side(self.direction)).map_err(Error::of_list)?;
         Ok(Subset { of: self.id, segments })
     }
@@ -303,16 +309,19 @@ impl<M: Preparable> Prepared<M> {
     ///
     /// Starts that overlap at the destination and run at the same time leave the bytes of either.
     pub fn start(&self, subset: &Subset) -> Transfer<()> {
+        // Its segments were checked against other memory.
         if subset.of != self.id {
             let refused = Err(TransferError::without_buffer(Error::other_subset()));
             return Pending::finished(self.peer.running(), refused);
         }
         let (op, peer, direction) = (next_op(), self.peer.key(), self.direction);
         let plan = Plan::of_segments(subset.segments.clone());
+        // Clones of an `Arc`: a start must cost no more with many regions.
         let (regions, counter) = (self.regions.clone(), self.counter);
         let (priority, deadline) = self.peer.terms_now();
         let new = NewTransfer { op, peer, direction, plan, regions, counter, priority, deadline };
         let (start, sender) = self.pool.start(peer, self.peer.cell(), op);
+        // Before the command is submitted: the start may end within that call.
         self.starts.begin();
         let command = Command::Start(new, Arc::clone(&self.held), sender, Arc::clone(&self.starts));
         self.peer.running().submit(command);
@@ -334,6 +343,7 @@ impl<M: Preparable> Prepared<M> {
 
     fn into_memory(self) -> Vec<M> {
         let Self { held, views, .. } = self;
+        // First: its buffers are parts of the memory, which is whole again when none is left.
         drop(held);
         back(views)
     }
@@ -354,6 +364,7 @@ struct Finishing<M: Preparable> {
 
 impl<M: Preparable> Answer<Result<Vec<M>, Error>> for Finishing<M> {
     fn is_ready(&self) -> bool {
+        // A result that was taken counts as ready: a wait for several must not hang on it.
         self.prepared.as_ref().is_none_or(|prepared| prepared.starts.are_over())
     }
 
@@ -368,6 +379,7 @@ impl<M: Preparable> Answer<Result<Vec<M>, Error>> for Finishing<M> {
         let prepared = self.prepared.take().expect("the result was taken before");
         let regions = prepared.regions();
         let memory = prepared.into_memory();
+        // Memory of which a card has a part is left out by `back`.
         Some(if memory.len() == regions { Ok(memory) } else { Err(Error::memory_kept()) })
     }
 

@@ -95,6 +95,7 @@ mod sealed {
         type Held = Self;
 
         fn expose(self) -> (Exposed, Option<Self>) {
+            // Both have the same bytes. The owner goes on reading its own handle.
             (Exposed::from(self.clone()), Some(self))
         }
 
@@ -212,9 +213,12 @@ impl<M: Published> Publication<M> {
         let of = Arc::clone(progress);
         let finish = move |made: Result<Made<M>, Error>| match made {
             Ok((id, memory)) => Ok(Self { progress: Arc::clone(&of), id, memory: Some(memory) }),
+            // After a timeout the command still has the memory: a later wait returns the
+            // publication, or the drop ends it.
             Err(error) => Err(GrantError { error, memory: None }),
         };
         let undo = |driver: &mut Driver, now, (id, memory): Made<M>| {
+            // The withdrawal needs that the user's handle is gone.
             drop(memory);
             driver.carrier.withdraw(&mut driver.machine, None, id, u64::MAX, now);
         };
@@ -273,6 +277,7 @@ impl<M: Published> Publication<M> {
     /// [`revoke_peer`](Self::revoke_peer) does, also if none is connected. Names have no case, and one with
     /// an asterisk stands for itself only.
     pub fn expel(&self, name: &str, timeout: Duration) -> Pending<()> {
+        // No peer is known by an address. The call would seem to work, and end no access.
         if name.is_empty() || name.parse::<IpAddr>().is_ok() {
             return Pending::finished(&self.progress, Err(Error::not_a_host_name(name)));
         }
@@ -290,6 +295,7 @@ impl<M: Published> Publication<M> {
         let (sender, receiver) = oneshot::channel();
         let id = self.id;
         let call = move |driver: &mut Driver, now: u64| {
+            // No memory comes back: it stays published for the others.
             let op = driver.delivery.wait_for(Waiter::PeerRevoked(sender));
             end(&mut driver.machine, op, id, deadline(now, timeout), now);
         };
@@ -311,6 +317,8 @@ impl<M: Published> Publication<M> {
     /// memory when no peer can access it.
     pub fn begin_revoke(mut self, timeout: Duration) -> Pending<M> {
         let (sender, receiver) = oneshot::channel();
+        // The handle is released before the withdrawal: the engine returns memory of which it has
+        // the only handle.
         let (id, released) = (self.id, self.memory.take().and_then(M::release));
         let call = move |driver: &mut Driver, now: u64| {
             let op = driver.delivery.wait_for(Waiter::Revoked(sender));
@@ -332,7 +340,9 @@ fn deadline(now: u64, timeout: Duration) -> u64 {
 
 impl<M: Published> Drop for Publication<M> {
     fn drop(&mut self) {
+        // `begin_revoke` has taken the memory of a publication that is being revoked.
         let Some(memory) = self.memory.take() else { return };
+        // As above: first the handle, then the withdrawal.
         drop(memory);
         let id = self.id;
         let call = move |driver: &mut Driver, now: u64| {
@@ -430,6 +440,7 @@ impl Answer<Result<RemoteSlice, Error>> for OpeningPublication {
             Ok(Ok(OpenedMemory { grant, len, rights })) => {
                 Ok(RemoteSlice { peer: self.peer, grant, offset: 0, len, rights })
             }
+            // The machine may have forgotten the peer. Its cell knows the reason.
             Ok(Err(OpenError::PeerLost { reason })) => Err(Error::peer_lost(&self.cell.why(reason))),
             Ok(Err(error)) => Err(Error::not_opened(&error)),
             Err(_) => Err(Error::ended()),

@@ -35,8 +35,11 @@ impl<T> Roster<T> {
 
     /// Adds a peer. Its messages are for anyone from now on.
     pub(crate) fn add(&self, key: PeerKey, cell: &Arc<PeerCell>, handle: Weak<T>) {
+        // Before the handle is noted: a message that is listed must find its peer here, or it is
+        // dropped.
         self.lock().insert(key, Entry { cell: Arc::clone(cell), handle });
         cell.set_handle(true);
+        // Messages that came before there was a handle were not listed.
         self.list(key, cell);
     }
 
@@ -51,6 +54,7 @@ impl<T> Roster<T> {
     pub(crate) fn remove(&self, key: PeerKey, cell: &PeerCell) {
         let removed = self.lock().remove(&key);
         drop(removed);
+        // Before the entry is removed, so that the leader does not list the peer again.
         cell.set_handle(false);
         self.news.inboxes.remove(cell);
         let mut wakers = Vec::new();
@@ -63,6 +67,7 @@ impl<T> Roster<T> {
         if !self.news.inboxes.begin() {
             return;
         }
+        // Collected first: listing takes another lock, and may wake tasks.
         let peers: Vec<_> = self.lock().iter().map(|(key, entry)| (*key, Arc::clone(&entry.cell))).collect();
         peers.iter().for_each(|(key, cell)| self.list(*key, cell));
     }
@@ -79,7 +84,9 @@ impl<T> Roster<T> {
         let connected = handles.iter().filter(|(_, entry)| is_connected(entry));
         let mut found: Vec<_> =
             connected.filter_map(|(key, it)| Some((*key, it.handle.upgrade()?))).collect();
+        // The handles that were made live on in `found`. None is dropped under the lock.
         drop(handles);
+        // The map has no order. Keys rise in the order in which peers connect.
         found.sort_unstable_by_key(|(key, _)| *key);
         found.into_iter().map(|(_, handle)| handle).collect()
     }

@@ -72,6 +72,7 @@ impl Running {
         call: impl FnOnce(&mut Driver, u64) -> T + Send + 'static,
     ) -> Result<T, Error> {
         let receiver = self.ask(call);
+        // The receiver tells how the wait has ended, also after a panic of a step.
         let _ = self.wait(&receiver, Instant::now() + CALL_TIMEOUT);
         match receiver.take() {
             Some(Ok(answer)) => Ok(answer),
@@ -140,6 +141,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         // A call that hangs already is not waited for.
         let timeout = if self.calls.hung().is_some() { Duration::ZERO } else { STOP_TIMEOUT };
+        // By value: the worker drops the machine only when no other reference is left.
         if let Some(progress) = self.progress.take() {
             progress.stop(timeout);
         }

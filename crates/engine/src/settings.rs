@@ -243,9 +243,11 @@ impl Settings {
     /// Returns an error if a setting has a value that an engine cannot have.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let refuse = |setting, cause: &str| Err(Error::setting(setting, cause));
+        // With a depth of 0, nothing could ever be posted.
         if !(1..=DEPTH_MAX).contains(&self.depth) {
             return refuse("depth", "it is not between 1 and 65,536 operations");
         }
+        // The window is announced to peers as the number of messages that they may send.
         if self.messages == 0 {
             return refuse("message_window", "with a window of 0, no message can be sent");
         }
@@ -255,13 +257,16 @@ impl Settings {
                 "it is not between 1 byte and 1 MiB; for more, grant memory and write to it",
             );
         }
+        // A peer may fill the window before the program takes a message.
         if (self.messages as usize).checked_mul(self.message_max).is_none_or(|all| all > MESSAGES_BYTES_MAX) {
             return refuse("message_window", "the window times the maximum message length exceeds 1 GiB");
         }
+        // Peers refuse an introduction with a longer name.
         if self.name.len() > NAME_MAX {
             return refuse("name", "it is longer than 255 bytes");
         }
         self.budgets.check()?;
+        // A packet has four bits for it.
         if self.service_level > 15 {
             return refuse("service_level", "it is not between 0 and 15");
         }

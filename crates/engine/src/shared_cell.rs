@@ -63,10 +63,12 @@ impl SharedCell {
     ) -> bool {
         let mut members = self.lock();
         let mut member = Member { counter, peer, wait: None };
+        // A wait that has begun before is a wait for this peer, too.
         let must_watch = members.waits > 0 && member.begin_wait();
         members.open.insert(key, member);
         self.count.store(members.open.len(), Ordering::SeqCst);
         drop(members);
+        // Waits for a number of peers may be over.
         self.watch.notify(wakers);
         must_watch
     }
@@ -87,12 +89,15 @@ impl SharedCell {
     pub(crate) fn end(&self, key: PeerKey, counter: &CounterCell, outcome: Outcome, wakers: &mut Vec<Waker>) {
         let mut members = self.lock();
         let is_lost = outcome == Outcome::PeerLost;
+        // A peer that has aborted a transfer goes on to use the counter.
         let lost = if is_lost { members.open.remove(&key) } else { None };
         members.last_end = lost.as_ref().map(|member| Arc::clone(&member.peer));
         self.count.store(members.open.len(), Ordering::SeqCst);
         drop(members);
         drop(lost);
         counter.end(outcome, wakers);
+        // After the end of the counter: a waiter that sees a new number looks at all counters once,
+        // and must find the end.
         self.ends.fetch_add(1, Ordering::SeqCst);
         self.watch.notify(wakers);
     }
@@ -134,6 +139,7 @@ impl SharedCell {
     pub(crate) fn begin_wait(&self) -> Vec<PeerKey> {
         let mut members = self.lock();
         members.waits += 1;
+        // The first wait has begun for all of them, and `join` for those that came later.
         if members.waits > 1 {
             return Vec::new();
         }

@@ -82,10 +82,13 @@ impl Engine {
         type Made = (u64, Arc<SharedCell>);
 
         let (progress, roster) = (Arc::clone(self.running()), Arc::clone(self.roster()));
+        // Without TLS no peer has a name, so nobody could open the counter.
         if matches!(access, Access::Only(_)) && !self.has_tls() {
             return Pending::finished(&progress, Err(Error::no_names_for("a counter")));
         }
         let make = move |driver: &mut Driver, _| {
+            // The cell is made in the same command: no peer can open the counter before it is
+            // there.
             let id = driver.machine.share_counter(access);
             (id, driver.delivery.add_shared_counter(id))
         };
@@ -156,6 +159,7 @@ impl SharedCounter {
     /// The cost of a wakeup does not depend on the number of peers. The first wait costs a step for each
     /// of them, so that they are pinged meanwhile.
     pub fn reach(&self, pages: u64) -> Pending<()> {
+        // Only losses and aborted transfers after this call end the wait.
         self.wait(Goal::Total { pages, ends: self.cell.ends() })
     }
 
@@ -183,6 +187,8 @@ impl SharedCounter {
     fn wait(&self, goal: Goal) -> Pending<()> {
         let (progress, roster, cell) =
             (Arc::clone(&self.progress), Arc::clone(&self.roster), Arc::clone(&self.cell));
+        // The second one is notified, among others, when the engine is closed or its last peer is
+        // lost.
         let watchers = [self.cell.watch.watcher(), self.roster.news().events.watch.watcher()];
         let arrival = Arrival { progress, roster, cell, watchers, goal, is_waiting: false };
         Pending::new(&self.progress, arrival)
@@ -246,6 +252,7 @@ impl Arrival {
         let ends = self.cell.ends();
         match &self.goal {
             Goal::Peers(peers) => (self.cell.count() >= *peers).then_some(End::Reached),
+            // Pages that have arrived count, whatever happened to their peers.
             Goal::Total { pages, .. } if self.cell.total() >= *pages => Some(End::Reached),
             Goal::Total { ends: before, .. } if ends == *before => None,
             Goal::Total { .. } => Some(match self.cell.last_lost() {
@@ -258,10 +265,13 @@ impl Arrival {
                 while matches!(outcome(first), Some(Some(Outcome::Reached))) {
                     first += 1;
                 }
+                // Counters only rise, so the next look begins here.
                 reached.store(first, Ordering::SeqCst);
                 if first == counters.len() {
                     return Some(End::Reached);
                 }
+                // Nothing has ended since all counters were looked at, so there is no need to do it
+                // again.
                 if before.load(Ordering::SeqCst) == ends {
                     return None;
                 }
@@ -291,6 +301,7 @@ impl Answer<Result<(), Error>> for Arrival {
     }
 
     fn take(&mut self) -> Option<Result<(), Error>> {
+        // Read first: pages from before the end of the engine are seen.
         let is_over = self.roster.is_over();
         let end = self.end();
         if end.is_none() && !is_over {

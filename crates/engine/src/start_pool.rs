@@ -42,6 +42,8 @@ impl StartPool {
     ) -> (Box<Start>, oneshot::Sender<TransferAnswer>) {
         let ended = self.lock().pop();
         if let Some(mut start) = ended
+            // The leader may be about to drop the sender of the last answer. Such a start is not
+            // used again.
             && let Some(sender) = start.transfer.renew(op)
         {
             start.pool = Some(Arc::clone(self));
@@ -56,6 +58,7 @@ impl StartPool {
 
     fn keep(&self, start: Box<Start>) {
         let mut ended = self.lock();
+        // What is beyond the limit is freed, so that a burst does not keep its memory.
         if ended.len() < KEPT_MAX {
             ended.push(start);
         }
@@ -100,6 +103,7 @@ impl Answer<Result<Transferred<()>, TransferError<()>>> for Start {
     fn recycle(mut self: Box<Self>) {
         // The leader still has the sender of one that has not ended.
         if self.transfer.is_ready()
+            // What the pool keeps must not keep the pool.
             && let Some(pool) = self.pool.take()
         {
             pool.keep(self);

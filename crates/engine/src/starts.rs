@@ -16,6 +16,7 @@ pub(crate) struct Starts {
 impl Starts {
     /// Notes that one begins.
     pub(crate) fn begin(&self) {
+        // Relaxed: the end is counted by the thread that takes the command, which a lock passes on.
         self.running.fetch_add(1, Ordering::Relaxed);
     }
 

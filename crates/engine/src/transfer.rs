@@ -84,11 +84,13 @@ where
     fn take(&mut self) -> Option<Result<Transferred<B>, TransferError<B>>> {
         match self.receiver.take()? {
             Ok(answer) => Some(self.result(answer)),
+            // The memory went with the engine.
             Err(_) => Some(Err(TransferError::without_buffer(Error::ended()))),
         }
     }
 
     fn timed_out(&mut self, timeout: &Timeout) -> Result<Transferred<B>, TransferError<B>> {
+        // The transfer goes on with its memory, and can be waited for again.
         Err(TransferError::without_buffer(Error::timed_out("transfer pages", timeout)))
     }
 
@@ -107,6 +109,7 @@ impl<F> TransferInFlight<F> {
         F: Fn(Option<Held>) -> Option<B>,
     {
         let TransferAnswer { outcome, held, stats } = answer;
+        // Also after an error: the memory comes back unless a card may still use it.
         let buffer = (self.restore)(held);
         match (outcome, buffer) {
             (Ok(()), Some(buffer)) => Ok(Transferred { buffer, stats }),
@@ -123,6 +126,7 @@ impl<F> TransferInFlight<F> {
 /// Returns the error of a transfer with a peer.
 pub(crate) fn error_of(peer: &PeerCell, fault: TransferFault) -> Error {
     match fault {
+        // The machine may have forgotten the peer. Its cell knows the reason.
         TransferFault::PeerLost(reason) => Error::peer_lost(&peer.why(*reason)),
         other => Error::of_transfer(other),
     }
@@ -132,6 +136,7 @@ impl<B> Transfer<B> {
     /// Aborts the transfer: no more of it is posted, and it ends when its operations in flight are
     /// done. The receiver's counter ends with [`ErrorKind::Aborted`](crate::ErrorKind::Aborted).
     pub fn abort(&self) {
+        // A transfer that was performed within its call, or refused, has nothing to abort.
         if let Some((peer, op)) = self.operation() {
             self.running().submit(Command::Abort(peer, op));
         }
@@ -152,6 +157,7 @@ pub(crate) fn held(buffer: Buffer) -> Held {
 pub(crate) fn given_back<B: Source>(held: Option<Held>) -> Option<B> {
     let buffer = match held? {
         Held::Shared(shared) => Some(Buffer::Shared(shared)),
+        // It fails as long as a request has a part of the slice.
         Held::Lent(lent) => lent.try_reclaim().ok().map(Buffer::Slice),
         Held::Exposed(part) => Some(Buffer::Exposed(part)),
         // Of lists, `crate::list` returns the buffers.

@@ -110,6 +110,7 @@ impl Engine {
         if waits.is_empty() {
             return Err(Error::no_waits());
         }
+        // A result that is there needs no listener, and no peer is pinged for it.
         if let Some(first) = waits.iter_mut().position(|wait| wait.is_ready()) {
             return Ok(first);
         }
@@ -150,6 +151,7 @@ impl Engine {
     pub fn wait_all(&self, waits: &mut [&mut dyn Waitable], timeout: Duration) -> Result<(), Error> {
         let (mut is_done, mut left) = (vec![false; waits.len()], waits.len());
         let mut done = |index: usize| {
+            // An operation may tell of several changes, and counts once.
             left -= usize::from(!std::mem::replace(&mut is_done[index], true));
             left == 0
         };
@@ -185,6 +187,7 @@ impl Engine {
         let mut look_at = |index: usize| {
             let listener = Listener::Member(Arc::clone(&group), index);
             let place = Place { listener, driven: Arc::clone(self.running()) };
+            // It listens before it is looked at, so that no change is missed.
             waits[index].listen(&place) && is_enough(index)
         };
         // At first, all of them are looked at, and later those that have changed.

@@ -49,6 +49,7 @@ impl Watch {
             return;
         }
         let mut watchers = lock(&self.watchers);
+        // Under the lock: a listener that registers after this sets it again.
         self.has_listeners.store(false, Ordering::SeqCst);
         watchers.listeners.iter_mut().filter_map(Option::take).for_each(|listener| listener.tell(wakers));
     }
@@ -98,6 +99,7 @@ impl Drop for Watcher {
         let mut watchers = lock(&self.watch.watchers);
         let listener = watchers.listeners[place].take();
         watchers.free.push(place);
+        // Dropped after the lock is released, as the listener is.
         let unused = watchers.take_unused();
         drop(watchers);
         drop((listener, unused));
@@ -208,6 +210,7 @@ impl PeerCell {
     }
 
     fn begin_watch(&self) -> bool {
+        // The load comes first because a swap takes the cache line away from other threads.
         !self.is_watched.load(Ordering::SeqCst) && !self.is_watched.swap(true, Ordering::SeqCst)
     }
 
@@ -290,6 +293,7 @@ impl PeerCell {
 
     /// Sets the names of its certificate, before anything else is known of it.
     pub(crate) fn set_certificate_names(&self, names: Vec<String>) {
+        // A connection is introduced once, so there is no other value.
         let _ = self.certificate_names.set(names);
     }
 
@@ -340,6 +344,7 @@ impl PeerCell {
     }
 
     pub(crate) fn put_message(&self, message: Vec<u8>, wakers: &mut Vec<Waker>) {
+        // The message first: who sees the number must find it.
         lock(&self.inbox).push_back(message);
         self.messages.fetch_add(1, Ordering::SeqCst);
         self.watch.notify(wakers);
@@ -347,8 +352,10 @@ impl PeerCell {
 
     fn set_rails(&self, rails: Vec<String>, wakers: &mut Vec<Waker>) {
         let is_any = !rails.is_empty();
+        // Before the flag, so that a peer that is up has rails.
         *lock(&self.rails) = rails;
         if is_any {
+            // It stays so without links: they are connected again, or the peer is lost.
             self.is_up.store(true, Ordering::SeqCst);
         }
         self.notify(wakers);
@@ -362,6 +369,7 @@ impl PeerCell {
             PeerChange::Offered => self.notify(wakers),
             PeerChange::Note(note) => self.note(note),
             PeerChange::Lost(reason) => {
+                // The first reason is the cause. What follows from it does not replace it.
                 let _ = self.lost.set(reason);
                 self.notify(wakers);
             }

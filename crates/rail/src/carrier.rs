@@ -121,6 +121,7 @@ impl Carrier {
         let mut rest = Memory::allocate(stride * count).map_err(|error| {
             RailError::new("allocate message buffers", error.to_string(), error.fix()).caused_by(None, error)
         })?;
+        // Before it is split: all slices share one registration.
         self.register(rest.memory())?;
         let mut slices: Vec<Slice> = (1..count).map(|_| rest.split_to(stride)).collect();
         slices.push(rest);
@@ -158,6 +159,7 @@ impl Carrier {
         rails
             .iter_mut()
             .enumerate()
+            // A rail that has failed moves nothing, and its error must not end the transfer.
             .filter(|(number, rail)| of_scope(rail.as_ref()) && machine.is_rail_alive(*number))
             .try_for_each(|(number, rail)| calls.timed(number, RailCall::Register, || rail.register(memory)))
     }
@@ -188,6 +190,8 @@ impl Carrier {
     /// first, and `true` for a rail without a descriptor.
     pub fn may_sleep(&mut self, rail: usize) -> Result<bool, RailError> {
         let Self { rails, calls, .. } = self;
+        // The machine tells the driver how long it may sleep while something is expected over such
+        // a rail.
         if rails[rail].wait_fd().is_none() {
             return Ok(true);
         }
@@ -214,14 +218,18 @@ impl Carrier {
         machine.begin_step(now);
         let mut happened = false;
         for rail in 0..self.rails.len() {
+            // A rail whose reset has failed cannot be used any more, and is not polled.
             happened |= machine.is_rail_alive(rail) && self.poll(machine, rail);
         }
         machine.end_polls();
+        // After the polls, because completions make room for posts.
         happened |= self.carry(machine);
         machine.end_step();
+        // Each of them is tried once in a step. `control` puts back what still has to wait.
         for control in std::mem::take(&mut self.waiting) {
             self.control(machine, control);
         }
+        // The timers may have asked for work, such as links to close and keys to end.
         self.control_all(machine);
         happened
     }
@@ -233,6 +241,8 @@ impl Carrier {
         machine.begin_step(now);
         for rail in 0..self.rails.len() {
             for _ in 0..CATCH_UP_POLLS_MAX {
+                // A rail with many quiet links may leave some out. The goodbye of a peer would then
+                // overtake pages.
                 self.rails[rail].poll_all_next();
                 if !machine.is_rail_alive(rail) || !self.poll(machine, rail) {
                     break;
@@ -246,6 +256,8 @@ impl Carrier {
 
     /// Does the work that the machine asks for. Returns `true` if something was posted.
     pub fn carry(&mut self, machine: &mut Machine) -> bool {
+        // The machine counts the buffers down, so that it offers no message for which there is
+        // none.
         machine.begin_round(self.memory.messages.free());
         let mut has_posted = false;
         loop {
@@ -267,6 +279,8 @@ impl Carrier {
         calls.begin(rail, RailCall::Poll);
         let polled = rails[rail].poll(&mut |event| match event {
             Event::Completed { tag, buffers, outcome } => {
+                // The buffers are out of the card's hands, whether the request has succeeded or
+                // failed.
                 let value = memory.take_back(buffers);
                 machine.handle_completed(rail, SlotId::from_raw(tag), value, outcome);
             }
@@ -274,6 +288,8 @@ impl Carrier {
             Event::Message { link, bytes } => machine.handle_message(rail, link, bytes),
             Event::KeyBound { link, tag: grant, bound } => machine.handle_key_bound(rail, link, grant, bound),
             Event::KeyEnded { key } => {
+                // Nothing waits for it if the memory was given back at its deadline, without a
+                // proof.
                 if let Some((grant, is_proven)) = memory.key_ended(rail, key) {
                     machine.handle_key_proven(rail, grant, is_proven);
                 }
@@ -311,6 +327,7 @@ impl Carrier {
                     calls.timed(end.rail, RailCall::Connect, || rails[end.rail].connect(end.link, &peer_end));
                 machine.handle_connected(end, connected);
             }
+            // The operations that are in flight come back by polls, each with an error.
             Control::CloseLink { rail, link } => {
                 calls.timed(rail, RailCall::CloseLink, || rails[rail].close_link(link));
             }
@@ -319,6 +336,7 @@ impl Carrier {
                 machine.handle_reset(rail, reset);
             }
             Control::BindKey { rail, link, grant } => {
+                // A binding that has begun ends with an event of the rail.
                 if let Err(error) = self.bind_key(rail, link, grant) {
                     machine.handle_key_not_bound(rail, link, grant, error);
                 }
@@ -329,6 +347,7 @@ impl Carrier {
             }
             Control::ProveKeys { grant } => {
                 let errors = self.prove_keys(grant);
+                // The machine asks again later. What keeps a rail from it may be over then.
                 machine.handle_not_proven(grant, errors);
             }
             // A card would register the old pages.
@@ -343,6 +362,7 @@ impl Carrier {
                 self.memory.give_back_published(publication, op);
                 machine.handle_published_back(op);
             }
+            // The user may hold the memory again, if the wait of a revoke has timed out.
             Control::GiveBack { grant, op } => {
                 let is_back = self.give_back(grant, op);
                 machine.handle_given_back(grant, op, is_back);
@@ -365,6 +385,8 @@ impl Carrier {
         match content {
             Content::Pages { op, extents, request } => {
                 let buffers = self.memory.parts(op, extents);
+                // The plan was checked. Should it be wrong all the same, no card gets memory
+                // outside of the transfer.
                 let (Some(request), Some(buffers)) = (request, buffers) else {
                     return Err(Refusal::Never(RailError::new(
                         "post pages",
@@ -378,6 +400,7 @@ impl Carrier {
                 })
             }
             Content::Message { header, bytes } => {
+                // The message waits until another one is complete.
                 let Some(buffer) = self.memory.messages.take(header, bytes) else {
                     return Err(Refusal::Full);
                 };
@@ -414,6 +437,8 @@ impl Carrier {
         let rail = self.rails[short.rail].as_mut();
         let is_done = rail.perform(short.link, short.request, buffer, new.own.offset as usize);
         self.calls.end();
+        // If the rail has refused, the machine has counted nothing, and the caller submits the
+        // transfer.
         is_done.then(|| machine.handle_performed(new, &short, clock()))
     }
 
@@ -426,6 +451,7 @@ impl Carrier {
     /// with them.
     pub fn transfer_ended(&mut self, op: OpId, end: TransferEnd) -> TransferAnswer {
         let TransferEnd { outcome, is_back, stats } = end;
+        // What is not back is dropped. Its pages stay until the card has released the last part.
         let held = self.memory.transfers.remove(&op).filter(|_| is_back);
         TransferAnswer { outcome, held, stats }
     }
@@ -439,12 +465,14 @@ impl Carrier {
         rights: Rights,
         now: u64,
     ) -> Result<GrantMade, (RailError, Option<Exposed>)> {
+        // Checked before keys are made, which would have to be ended again.
         if let Err(error) = machine.may_grant(peer) {
             return Err((error, Some(memory)));
         }
         let memory = Arc::new(memory);
         match self.grant_over_best(machine, peer, &memory, rights, now) {
             Ok((id, scope)) => Ok(GrantMade { id, scope, memory }),
+            // A key that was made and cannot be ended keeps the memory.
             Err(error) => Err((error, Arc::into_inner(memory))),
         }
     }
@@ -458,11 +486,14 @@ impl Carrier {
         rights: Rights,
         now: u64,
     ) -> Result<(u64, Scope), RailError> {
+        // The program has references to bytes of shared memory, so no key may write to them.
         if memory.is_read_only() && rights != Rights::READ {
             let cause = ReadOnlyError;
             return Err(RailError::new("grant memory", cause.to_string(), cause.fix()));
         }
         let mut refused: Option<RailError> = None;
+        // One scope for each grant: an atomic of a card and one of a processor are not atomic to
+        // each other.
         for scope in machine.grant_scopes(peer) {
             match self.make_keys(peer, memory, rights, scope) {
                 Ok((granted, keys)) => {
@@ -491,6 +522,7 @@ impl Carrier {
         access: Access,
     ) -> (u64, Arc<Exposed>) {
         let (id, memory) = (machine.publish(rights, access), Arc::new(memory));
+        // No key is made yet. Each peer that opens the memory gets its own.
         self.memory.published.insert(id, Arc::clone(&memory));
         (id, memory)
     }
@@ -523,6 +555,7 @@ impl Carrier {
         let memory = self.memory.published.get(&publication).map(Arc::clone).ok_or_else(|| {
             RailError::new("grant published memory", "it was revoked", "ask its owner to publish it again")
         })?;
+        // The peer may be lost since it has asked, or have as many grants as it accepts.
         machine.may_grant(peer)?;
         let now = machine.time();
         let (id, _) = self.grant_over_best(machine, peer, &memory, rights, now)?;
@@ -547,6 +580,7 @@ impl Carrier {
         let Self { rails, calls, .. } = self;
         for rail in 0..rails.len() {
             if rails[rail].properties().scope != scope {
+                // Both lists are by rail, so rails of another scope take a place.
                 granted.keys.push(None);
                 remote.by_rail.push(None);
                 continue;
@@ -557,6 +591,7 @@ impl Carrier {
                 Ok(key) => {
                     granted.keys.push(Some(key.id));
                     let is_bound = rails[rail].properties().keys_are_bound;
+                    // A bound key differs for each link. The peer is told of it when it is bound.
                     remote.by_rail.push((!is_bound).then_some((key.address, key.key)));
                 }
                 Err(error) => {
@@ -574,6 +609,7 @@ impl Carrier {
 
     /// Asks a rail to bind the key of granted memory to a link.
     fn bind_key(&mut self, rail: usize, link: LinkKey, grant: u64) -> Result<(), RailError> {
+        // A key that has ended is not here any more, so it is never bound.
         let key = self.memory.grants.get(&grant).and_then(|granted| granted.keys[rail]);
         let key = key.ok_or_else(|| {
             RailError::new("bind a key", "its grant has ended", "this is a bug in farreach: report it")
@@ -588,23 +624,28 @@ impl Carrier {
         let Some(granted) = self.memory.grants.get_mut(&grant) else { return ended };
         for (number, key) in granted.keys.iter_mut().enumerate() {
             let (Some(key), rail) = (key.take(), &mut self.rails[number]) else { continue };
+            // Such a rail stops new operations only. Those in flight still land.
             granted.is_unproven |= rail.properties().ended_keys == EndedKeys::StopNew;
             match self.calls.timed(number, RailCall::EndKey, || rail.end_key(key)) {
                 Ok(()) if rail.properties().ended_keys == EndedKeys::Reported => {
                     granted.awaited.push((number, key));
+                    // The report of the rail names the key only.
                     self.memory.awaited.insert((number, key), grant);
                     ended.awaited.push(number);
                 }
                 Ok(()) => {}
                 Err(error) => {
+                    // The key stays alive, so nothing proves that the peer has stopped.
                     granted.is_unproven = true;
                     ended.errors.push(error);
                 }
             }
+            // Dead keys hold pages that no handle refers to, until the rail is reset.
             if rail.holds_too_much() {
                 ended.too_full.push(number);
             }
         }
+        // Not by the answers of the rails alone: memory of one grant counts its keys itself.
         ended.is_proven = granted.is_proven();
         ended
     }
@@ -616,6 +657,7 @@ impl Carrier {
         let prove = |(rail, key): &(usize, KeyId)| {
             calls.timed(*rail, RailCall::ProveKey, || rails[*rail].prove_key(*key)).err()
         };
+        // All rails are asked, also after the error of one of them.
         granted.awaited.iter().filter_map(prove).collect()
     }
 
@@ -694,6 +736,7 @@ impl Holdings {
     /// Releases the parts, and keeps the list for reuse.
     fn recycle(&mut self, buffers: Buffers) {
         if let Buffers::List(mut list) = buffers {
+            // The buffers go now, because each holds a part of the memory of the transfer.
             list.clear();
             self.lists.push(list);
         }
@@ -718,6 +761,8 @@ impl Holdings {
         let GrantedMemory { memory, awaited, .. } = granted;
         match (Arc::try_unwrap(memory), op) {
             (Ok(memory), Some(op)) => drop(self.returned.insert(op, memory)),
+            // Nobody waits for the memory, so it is dropped. Its keys decide whether its pages are
+            // freed.
             (Ok(_), None) => {}
             (Err(memory), _) => {
                 self.grants.insert(grant, GrantedMemory { memory, awaited, ..granted });
@@ -746,6 +791,7 @@ impl Holdings {
     fn key_ended(&mut self, rail: usize, key: KeyId) -> Option<(u64, bool)> {
         let grant = self.awaited.remove(&(rail, key))?;
         let granted = self.grants.get_mut(&grant)?;
+        // Other rails may still have a key of this grant.
         granted.awaited.retain(|awaited| *awaited != (rail, key));
         Some((grant, granted.is_proven()))
     }

@@ -106,13 +106,17 @@ impl CurrentCall {
     ///
     /// A post or a poll counts from the beginning of the step that made it.
     pub fn get(&self) -> Option<CallInProgress> {
+        // Relaxed: the stamp is one value, and says nothing about other memory.
         let stamp = self.stamp.load(Ordering::Relaxed);
+        // Outside of calls the stamp is 0, which is no call.
         let call = *RailCall::ALL.iter().find(|call| **call as u64 == stamp & 0xFF)?;
         let rail = ((stamp & NOT_TIME) >> 8) as usize;
+        // Rounded down to a multiple of 2^20 ns, because the low bits name the rail and the call.
         let began = Duration::from_nanos(stamp & !NOT_TIME);
         Some(CallInProgress {
             call,
             rail: self.rails.get(rail).cloned().unwrap_or_default(),
+            // The driver's clock, which the time of a step is from, begins a moment after this one.
             elapsed: self.start.elapsed().saturating_sub(began),
             stamp,
         })
@@ -147,6 +151,8 @@ impl CallStamps {
     /// Notes that a short call begins.
     #[inline]
     pub(crate) fn begin(&self, rail: usize, call: RailCall) {
+        // Bits of the rail's number that do not fit are cut off, because they would change the
+        // time.
         let stamp = self.time | (((rail as u64) << 8) & NOT_TIME) | call as u64;
         self.current.stamp.store(stamp, Ordering::Relaxed);
     }
@@ -163,6 +169,7 @@ impl CallStamps {
         self.begin(rail, call);
         let result = run();
         self.end();
+        // Calls that follow in the same step must not count from before this one.
         self.read_clock();
         result
     }

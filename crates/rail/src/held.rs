@@ -54,9 +54,12 @@ impl Held {
 
     pub(crate) fn parts(&self, extents: &[Extent], list: Option<Vec<Buffer>>) -> Option<Buffers> {
         match extents {
+            // A notification has no bytes.
             [] => Some(Buffers::None),
             [one] => self.part(*one).map(Buffers::One),
             several => {
+                // A list that was used before has its capacity, so that most posts allocate
+                // nothing.
                 let mut list = list.unwrap_or_default();
                 list.reserve(several.len());
                 for extent in several {
@@ -88,6 +91,7 @@ impl HeldList {
     /// Takes these buffers. Returns them if there are too many, or one is too long. Slices are lent.
     pub fn new(buffers: Vec<Buffer>) -> Result<Self, Vec<Buffer>> {
         let fits = |buffer: &Buffer| buffer.len() as u64 <= Self::LEN_MAX;
+        // The place of a byte beyond either limit would be that of another buffer.
         if buffers.len() > Self::BUFFERS_MAX || !buffers.iter().all(fits) {
             return Err(buffers);
         }
@@ -116,6 +120,7 @@ impl HeldList {
     pub fn try_for_each_memory<E>(&self, mut visit: impl FnMut(&Memory) -> Result<(), E>) -> Result<(), E> {
         let mut last: Option<&Memory> = None;
         for memory in self.0.iter().map(Buffer::memory) {
+            // A visit calls each rail, and a list may have thousands of parts of one allocation.
             if !last.replace(memory).is_some_and(|last| last.is_same(memory)) {
                 visit(memory)?;
             }

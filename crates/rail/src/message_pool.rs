@@ -23,6 +23,8 @@ impl MessagePool {
 
     /// Returns the index of a buffer, or `None` if it is not from this pool.
     fn place(&self, buffer: &Slice) -> Option<usize> {
+        // A completed request returns a slice as any other, so its address tells where it belongs.
+        // A pool without buffers has a stride of 0.
         let place = (buffer.as_ptr() as usize).checked_sub(self.base)?.checked_div(self.stride)?;
         (place < self.rests.len()).then_some(place)
     }
@@ -41,10 +43,12 @@ impl MessagePool {
     /// Fills a buffer with a message and its header.
     pub(crate) fn take(&mut self, header: MessageHeader, bytes: &[u8]) -> Option<Slice> {
         let mut buffer = self.free.pop()?;
+        // The machine refuses messages that are longer than a buffer.
         let len = MessageHeader::LEN + bytes.len();
         buffer[..MessageHeader::LEN].copy_from_slice(&header.encode());
         buffer[MessageHeader::LEN..len].copy_from_slice(bytes);
         let place = self.place(&buffer)?;
+        // A request sends all of its buffer, so it gets the message and no more.
         self.rests[place] = Some(buffer.split_off(len));
         Some(buffer)
     }

@@ -57,6 +57,7 @@ pub trait Rail: Send + fmt::Debug {
     /// follows then, and a later call tries again.
     fn bind_key(&mut self, link: LinkKey, key: KeyId, tag: u64) -> Result<(), RailError> {
         let _ = (link, key, tag);
+        // The machine asks only rails whose keys are bound to links.
         let fix = "this is a bug in farreach: report it";
         Err(RailError::new("bind a key", "keys of this rail are not bound to links", fix))
     }
@@ -75,6 +76,7 @@ pub trait Rail: Send + fmt::Debug {
     /// Returns an error if it is not possible now. A later call tries again; while a proof is under
     /// way, and after it, a call does nothing.
     fn prove_key(&mut self, key: KeyId) -> Result<(), RailError> {
+        // Only keys whose end is reported are ever to be proven.
         let _ = key;
         Ok(())
     }
@@ -104,6 +106,7 @@ pub trait Rail: Send + fmt::Debug {
         buffer: &mut Buffer,
         offset: usize,
     ) -> bool {
+        // The machine asks only for pages within `Properties::performs_max`.
         let _ = (link, request, buffer, offset);
         false
     }

@@ -76,11 +76,14 @@ impl Backoff {
             self.idle_since = None;
         }
         let was_woken_for_nothing = std::mem::take(&mut self.has_slept) && !has_moved;
+        // A sleep takes longer than a reading of the clock, so these cases need not wait for the
+        // next one.
         let is_to_sleep = was_woken_for_nothing || (self.mode == Progress::Event && !has_moved);
         if self.steps < STEPS_BETWEEN_CLOCKS && !is_to_sleep {
             return Action::Step;
         }
         let now = Instant::now();
+        // Beyond the deadline, each sleep would return at once for nothing. `at` ends the wait.
         match was_woken_for_nothing && now < until {
             true => Action::Sleep,
             false => self.at(now, has_moved, until),
@@ -96,6 +99,7 @@ impl Backoff {
         if has_moved {
             return Action::Step;
         }
+        // The clock is read rarely, so the time counts from the first reading after the event.
         let idle = now.duration_since(*self.idle_since.get_or_insert(now));
         match self.mode {
             Progress::Event => Action::Sleep,

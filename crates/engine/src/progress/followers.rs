@@ -132,6 +132,7 @@ impl<M: Drive> Followers<M> {
         if self.has_panicked {
             return SubmitAction::Ended;
         }
+        // The command stays where it is. The caller applies it after the queued ones.
         if let Some(leader) = self.take(LeaderKind::Brief) {
             return SubmitAction::Lead(leader);
         }
@@ -145,6 +146,7 @@ impl<M: Drive> Followers<M> {
             return QueueAction::Ended;
         }
         self.commands.extend(command.take());
+        // A thread that leads applies it before it sleeps or steps down.
         let worker = if self.leader.is_some() { self.call_worker() } else { None };
         QueueAction::Queued { must_wake: self.must_wake(), worker }
     }
@@ -178,7 +180,9 @@ impl<M: Drive> Followers<M> {
             self.remove(place);
             return WaitAction::Lead(leader);
         }
+        // A thread that was woken in vain keeps its place, and its turn to lead.
         if place.is_none() {
+            // A thread that submits a command steps down after one step.
             if may_retry && self.kind == LeaderKind::Brief {
                 return WaitAction::Retry;
             }
@@ -187,6 +191,7 @@ impl<M: Drive> Followers<M> {
             self.parked.push_back((id, parker()));
             *place = Some(id);
         }
+        // Only the worker steps down for a follower. A caller leads until its own wait ends.
         WaitAction::Park { must_wake: self.kind == LeaderKind::Worker && self.must_wake() }
     }
 
@@ -216,6 +221,7 @@ impl<M: Drive> Followers<M> {
 
     /// Returns whether the leader may sleep. If so, it needs a wakeup from now on.
     pub(super) fn fall_asleep(&mut self) -> bool {
+        // A follower that has parked since the last step also keeps the worker awake.
         self.is_asleep = self.commands.is_empty() && !self.must_worker_step_down();
         self.is_asleep
     }
@@ -231,6 +237,7 @@ impl<M: Drive> Followers<M> {
 
     /// Registers a worker that has started.
     pub(super) fn add_worker(&mut self, parker: Arc<Parker>) {
+        // Callers that have led before it was there must not keep it away.
         self.worker.terms_seen = self.terms;
         self.worker.parker = Some(parker);
     }
@@ -239,20 +246,27 @@ impl<M: Drive> Followers<M> {
     /// led since it last asked.
     pub(super) fn worker_action(&mut self) -> WorkerAction<M> {
         if self.has_panicked || self.worker.is_stopping {
+            // From now on no handover chooses the worker.
             self.worker.parker = None;
             return WorkerAction::End;
         }
+        // Callers that have led since the last question are likely to lead again at once.
         let is_quiet = std::mem::replace(&mut self.worker.terms_seen, self.terms) == self.terms;
         self.worker.is_resting = false;
+        // The first parked thread leads before the worker: its own result then needs no switch of
+        // threads.
         let is_wanted = self.parked.is_empty() && (is_quiet || self.worker.is_called);
         if let Some(leader) = is_wanted.then(|| self.take(LeaderKind::Worker)).flatten() {
             self.worker.is_called = false;
             return WorkerAction::Lead(leader);
         }
+        // One caller has led since the last question, and may do so for hours. It wakes the worker
+        // when it steps down, so that the worker does not run every 2 ms meanwhile.
         self.worker.is_resting = is_quiet && self.kind == LeaderKind::Waiter;
         if self.worker.is_resting {
             return WorkerAction::Rest;
         }
+        // Without a leader nobody polls, so what is in flight makes no progress meanwhile.
         let is_busy = self.leader.as_ref().is_some_and(|leader| leader.machine.is_busy());
         WorkerAction::Retry(if is_busy { WORKER_RETRY_BUSY } else { WORKER_RETRY })
     }
@@ -260,10 +274,12 @@ impl<M: Drive> Followers<M> {
     /// Calls the worker for a future. Returns its parker if the caller has to wake it now;
     /// otherwise the leader wakes it when it steps down.
     pub(super) fn call_worker(&mut self) -> Option<Arc<Parker>> {
+        // The worker leads already, and steps for the future as well.
         if self.leader.is_none() && self.kind == LeaderKind::Worker {
             return None;
         }
         self.worker.is_called = true;
+        // A parked thread leads next, and wakes the worker when it steps down.
         if self.leader.is_some() && self.parked.is_empty() { self.worker.parker.clone() } else { None }
     }
 
@@ -276,12 +292,15 @@ impl<M: Drive> Followers<M> {
     /// Marks the worker as stopping. Returns whether it needs a wakeup, and its parker.
     pub(super) fn stop_worker(&mut self) -> (bool, Option<Arc<Parker>>) {
         self.worker.is_stopping = true;
+        // It sleeps on descriptors if it leads, and on its parker otherwise. Either has to end.
         (self.kind == LeaderKind::Worker && self.must_wake(), self.worker.parker.clone())
     }
 
     /// Records that the leader has panicked. Returns the queued commands, which are never applied,
     /// and the parkers of all waiting threads, which the caller wakes.
     pub(super) fn panicked(&mut self) -> (Vec<M::Command>, Vec<Arc<Parker>>) {
+        // The leader is not put back: no thread may step a machine that a panic has left half
+        // changed.
         self.has_panicked = true;
         self.is_asleep = false;
         self.kind = LeaderKind::Brief;
@@ -304,6 +323,7 @@ impl<M: Drive> Followers<M> {
             return Handover::Nothing;
         }
         if let Some((_, first)) = self.parked.front() {
+            // It takes the queued commands together with the leader.
             return Handover::Wake(Arc::clone(first));
         }
         if !self.commands.is_empty() {

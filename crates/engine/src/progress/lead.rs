@@ -31,6 +31,7 @@ impl<M: Drive> LeaderFollowers<M> {
         let mut leader = self.lead(leader, drive);
         let mut wakers = Vec::new();
         loop {
+            // Taken out before another thread can lead.
             wakers.append(leader.machine.wakers());
             // The lock is released before the next action.
             let next = self.followers().step_down(leader);
@@ -38,6 +39,7 @@ impl<M: Drive> LeaderFollowers<M> {
                 Handover::Lead(again) => leader = self.lead(again, |leader| leader.step(None)),
                 next => {
                     self.hand_over(next);
+                    // Last: a waker may block, and no thread has to wait for this one any more.
                     return wake_all(wakers);
                 }
             }
@@ -81,6 +83,7 @@ impl<M: Drive> LeaderFollowers<M> {
             let is_asked = !leader.commands.is_empty();
             leader.commands.drain(..).for_each(|command| leader.machine.apply(command));
             let has_moved = leader.machine.step() || is_asked;
+            // After the step, because each command needs one: it posts what the command has queued.
             if must_step_down || is_over() || !leader.machine.wakers().is_empty() {
                 return;
             }
@@ -88,6 +91,7 @@ impl<M: Drive> LeaderFollowers<M> {
                 Action::Step => {}
                 Action::Yield => thread::yield_now(),
                 Action::Sleep => {
+                    // It returns at once if commands were queued, which the next step applies.
                     self.sleep(leader, until);
                     backoff.slept();
                 }
@@ -110,17 +114,22 @@ impl<M: Drive> LeaderFollowers<M> {
 
     fn sleep(&self, leader: &mut Leader<M>, until: Instant) {
         let mut followers = self.followers();
+        // Under the lock: either the command is seen here, or its submitter sees the sleeper and
+        // wakes it.
         if !followers.fall_asleep() {
             return;
         }
         drop(followers);
         leader.machine.sleep(until);
+        // From now on a submitter needs no system call to wake it.
         self.followers().wake_up();
     }
 
     /// Runs `drive` as the leader. A panic ends the machine: all waiting threads are woken and get
     /// an error, and no thread leads any more.
     fn lead(&self, mut leader: Box<Leader<M>>, drive: impl FnOnce(&mut Leader<M>)) -> Box<Leader<M>> {
+        // The marks tell a rail that calls the engine not to wait, and other threads in which C
+        // function this one is.
         let leading = (sync::lead(), leader.machine.lead());
         // Unwind safety: after a panic, only the machine's own drop uses it.
         let driven = catch_unwind(AssertUnwindSafe(|| drive(&mut leader)));
@@ -128,6 +137,8 @@ impl<M: Drive> LeaderFollowers<M> {
         match driven {
             Ok(()) => leader,
             Err(panic) => {
+                // First: from now on no thread parks to wait for a leader, and none is missing in
+                // `woken`.
                 let (commands, woken) = self.followers().panicked();
                 woken.iter().for_each(|parker| parker.unpark());
                 // Of tasks whose results are there.

@@ -13,6 +13,7 @@ pub(super) struct Leader<M: Drive> {
 impl<M: Drive> Leader<M> {
     /// Applies the queued commands and `command`, and makes one step.
     pub(super) fn step(&mut self, command: Option<M::Command>) {
+        // Queued commands were submitted first.
         self.commands.drain(..).for_each(|command| self.machine.apply(command));
         if let Some(command) = command {
             self.machine.apply(command);

@@ -65,6 +65,7 @@ impl Group {
     pub(super) fn tell(&self, member: usize, wakers: &mut Vec<Waker>) {
         let mut state = lock(&self.state);
         state.told.push(member);
+        // Under the lock, as in `take`: the flag is never cleared while `told` has a member.
         self.has_told.store(true, Ordering::Release);
         let listener = state.listener.take();
         drop(state);
@@ -76,6 +77,8 @@ impl Group {
     /// Moves the members that have told something to `told`, which is empty.
     pub(crate) fn take(&self, told: &mut Vec<usize>) {
         let mut state = lock(&self.state);
+        // The two vectors change places for as long as the wait lasts, so neither allocates each
+        // time.
         std::mem::swap(&mut state.told, told);
         self.has_told.store(false, Ordering::Release);
     }

@@ -152,11 +152,15 @@ impl<M: Drive> LeaderFollowers<M> {
             SubmitAction::Queued { must_wake } => {
                 self.has_news.store(true, Ordering::Relaxed);
                 drop(followers);
+                // After the lock is released: this is a system call, for which no other caller has
+                // to wait.
                 if must_wake {
                     self.wakeup.wake();
                 }
             }
             SubmitAction::Ended => {
+                // Dropping a command closes its channel and may run a waker, which may need the
+                // lock.
                 drop(followers);
                 drop(command);
             }
@@ -181,6 +185,7 @@ impl<M: Drive> LeaderFollowers<M> {
                 }
             }
             QueueAction::Ended => {
+                // As in `submit`: a waker may run.
                 drop(followers);
                 drop(command);
             }
@@ -196,6 +201,7 @@ impl<M: Drive> LeaderFollowers<M> {
         perform: impl FnOnce(&mut M, &mut S) -> Option<R>,
         command: impl FnOnce(S) -> M::Command,
     ) -> Option<(S, R)> {
+        // In a statement of its own, so that the lock is released: `submit` takes it, too.
         let leader = self.followers().lead_briefly();
         let Some(leader) = leader else {
             self.submit(command(given));
@@ -204,10 +210,12 @@ impl<M: Drive> LeaderFollowers<M> {
         let mut result = None;
         self.lead_briefly(leader, |leader| {
             let mut given = given;
+            // Commands that other callers have queued come first.
             let performed =
                 if leader.commands.is_empty() { perform(&mut leader.machine, &mut given) } else { None };
             match performed {
                 Some(performed) => result = Some((given, performed)),
+                // This thread leads, so it applies the command itself instead of queueing it.
                 None => leader.step(Some(command(given))),
             }
         });
@@ -223,6 +231,7 @@ impl<M: Drive> LeaderFollowers<M> {
         if sync::is_leading() {
             return Ok(awaited.is_ready());
         }
+        // A submitter leads for one step only. To ask again costs less than to park and be woken.
         let mut looks = 0..LOOKS_BEFORE_PARKING;
         let mut parking = None;
         let mut place = None;
@@ -233,6 +242,7 @@ impl<M: Drive> LeaderFollowers<M> {
                 WaitAction::Lead(leader) => {
                     drop(followers);
                     match self.lead_until(leader, awaited, deadline) {
+                        // It has stepped down only to run wakers. The wait is not over.
                         Led::ForWakers if Instant::now() < deadline => continue,
                         _ => return Ok(awaited.is_ready()),
                     }
@@ -250,6 +260,7 @@ impl<M: Drive> LeaderFollowers<M> {
                         self.wakeup.wake();
                     }
                 }
+                // The result may have been sent before the panic.
                 WaitAction::Ended => return if awaited.is_ready() { Ok(true) } else { Err(LeaderPanicked) },
             }
             // Registered before the check, so that a result in between unparks this thread.
@@ -257,11 +268,14 @@ impl<M: Drive> LeaderFollowers<M> {
             awaited.listen(&Listener::Thread(Arc::clone(parker)));
             if !awaited.is_ready() {
                 parker.park(Some(deadline));
+                // A late wakeup of an earlier wait also ends the park, so the clock decides.
                 if Instant::now() >= deadline {
                     break;
                 }
             }
         }
+        // After a timeout, too: this thread may have been woken to lead, and must wake another one
+        // then.
         let next = self.followers().leave(place);
         self.hand_over(next);
         Ok(awaited.is_ready())
@@ -275,6 +289,7 @@ impl<M: Drive> LeaderFollowers<M> {
         if followers.has_ended() {
             return false;
         }
+        // A thread that leads needs no wakeup: it polls for the future as well, also in its sleep.
         let worker = followers.call_worker();
         drop(followers);
         if let Some(worker) = worker {
@@ -288,6 +303,7 @@ impl<M: Drive> LeaderFollowers<M> {
         let parker = Arc::new(Parker::default());
         self.followers().add_worker(Arc::clone(&parker));
         loop {
+            // In a statement of its own: the lock must not be held while the worker leads or parks.
             let action = self.followers().worker_action();
             match action {
                 WorkerAction::Lead(leader) => self.lead_as_worker(leader),
@@ -305,9 +321,13 @@ impl<M: Drive> LeaderFollowers<M> {
     /// waited for: that may call libraries that do not return.
     pub(crate) fn stop(self: Arc<Self>, timeout: Duration) {
         self.tell_worker_to_stop();
+        // Taken out before this reference is dropped, which may be the last one besides the
+        // worker's.
         let (worker, has_ended) = (lock(&self.worker).take(), Arc::clone(&self.worker_has_ended));
         drop(self);
         if let Some(worker) = worker.filter(|worker| worker.thread().id() != thread::current().id())
+            // `join` has no timeout. Once the thread has dropped its reference, nothing is left
+            // that may hang.
             && has_ended.park(Some(Instant::now() + timeout))
         {
             // The panic hook has reported its panic, and all waiters got an error.
@@ -318,6 +338,7 @@ impl<M: Drive> LeaderFollowers<M> {
     fn tell_worker_to_stop(&self) {
         let mut followers = self.followers();
         let (must_wake, worker) = followers.stop_worker();
+        // If the worker leads, it looks at the lock now, and steps down.
         self.has_news.store(true, Ordering::Relaxed);
         drop(followers);
         if must_wake {
@@ -333,6 +354,7 @@ impl<M: Drive> LeaderFollowers<M> {
         match next {
             Handover::Nothing => {}
             Handover::Wake(parker) => parker.unpark(),
+            // Commands were queued while this thread led, and no other one is about to apply them.
             Handover::Lead(leader) => self.lead_once(leader, &mut None),
         }
     }

@@ -48,6 +48,7 @@ impl Outside {
 
 impl Wakeup for Arc<Outside> {
     fn wake(&self) {
+        // The state of the real wakeup. `is_signalled` stands for its eventfd only.
         if self.wakeup.signal() {
             self.state.lock().unwrap().is_signalled = true;
             self.has_come.notify_one();
@@ -91,6 +92,7 @@ impl Drive for Machine {
         match command {
             Command::Answer(sender) => sender.send((), &mut self.wakers),
             Command::AskPeer(sender) => self.asked.push_back(sender),
+            // Not `panic!`: its hook would print a message for each interleaving.
             Command::Panic => std::panic::resume_unwind(Box::new("a panic of the model")),
         }
     }
@@ -113,10 +115,12 @@ impl Drive for Machine {
 
     fn sleep(&mut self, _until: Instant) {
         self.touch();
+        // A wakeup has arrived since the last sleep.
         if !self.outside.wakeup.fall_asleep() {
             return;
         }
         let mut outside = self.outside.state.lock().unwrap();
+        // An answer that nobody has asked for is left for a later step, and ends no sleep.
         while !outside.is_signalled && (outside.answers == 0 || self.asked.is_empty()) {
             outside = self.outside.has_come.wait(outside).unwrap();
         }
@@ -144,6 +148,7 @@ impl Engine {
         let touched = UnsafeCell::new(());
         let machine =
             Machine { outside: Arc::clone(&outside), asked: VecDeque::new(), wakers: Vec::new(), touched };
+        // This mode never spins: each further step would add interleavings that show nothing new.
         Self { progress: Arc::new(LeaderFollowers::new(machine, Progress::Event)), outside }
     }
 
@@ -161,6 +166,7 @@ impl Engine {
     fn wait_as_future(&self, oneshot: &oneshot::Receiver<()>) {
         let parker = Arc::new(Parker::default());
         oneshot.listen(&Listener::Task(Waker::from(Arc::clone(&parker))));
+        // After the listener is registered, as a future does it.
         self.progress.call_worker();
         while !oneshot.is_ready() {
             parker.park(None);
@@ -280,6 +286,7 @@ fn a_waiter_that_gives_up_lets_another_lead() {
         engine.outside.answer();
         assert_eq!(hasty.join().unwrap(), Ok(false));
         assert_eq!(patient.join().unwrap(), Ok(true));
+        // Not earlier: a sender that is dropped ends the wait.
         drop(never);
     });
 }
@@ -308,6 +315,7 @@ fn a_wait_for_several_ends_with_one_of_them() {
         assert!(second.is_ready());
         engine.outside.answer();
         assert_eq!(other.join().unwrap(), Ok(true));
+        // Not earlier: a sender that is dropped ends the wait.
         drop(never);
     });
 }
@@ -397,6 +405,7 @@ fn a_panic_ends_every_wait() {
                 assert!(waited == Err(LeaderPanicked) || answer == Some(Err(Closed)));
             }
         });
+        // The thread that leads panics, which may be this one or the other one.
         let panicked = catch_unwind(AssertUnwindSafe(|| engine.progress.submit(Command::Panic)));
         other.join().unwrap();
         drop(panicked);
@@ -416,8 +425,10 @@ fn a_panic_ends_a_wait_that_nothing_else_ends() {
             let waited = catch_unwind(AssertUnwindSafe(|| engine.wait(&oneshot)));
             assert!(waited.is_err() || waited.is_ok_and(|waited| waited == Err(LeaderPanicked)));
         });
+        // As above: either thread may apply the command.
         let panicked = catch_unwind(AssertUnwindSafe(|| engine.progress.submit(Command::Panic)));
         waiter.join().unwrap();
+        // The sender must outlive the wait, which the panic alone has to end.
         drop((panicked, never));
     });
 }

@@ -67,6 +67,7 @@ impl<T> Sender<T> {
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
+        // `send` ends here, too, and its value must stay.
         if !self.0.is_ready.load(Ordering::Acquire) {
             let mut wakers = Vec::new();
             self.0.end(State::Closed, &mut wakers);
@@ -83,7 +84,9 @@ impl<T> Cell<T> {
     fn end(&self, end: State<T>, wakers: &mut Vec<Waker>) {
         let mut state = lock(&self.state);
         let before = std::mem::replace(&mut *state, end);
+        // After the value: a receiver that sees the flag must find it.
         self.is_ready.store(true, Ordering::Release);
+        // A group and a parker have locks of their own, and none is taken under this one.
         drop(state);
         if let State::Open(Some(listener)) = before {
             listener.tell(wakers);
@@ -98,6 +101,8 @@ pub(crate) struct Closed;
 impl<T> Receiver<T> {
     /// Creates a channel in the memory of this one. `None` if the sender of this one is still there.
     pub(crate) fn renew(&mut self) -> Option<Sender<T>> {
+        // A sender that is left could send the answer of the earlier operation into the new
+        // channel.
         *Arc::get_mut(&mut self.0)? = Cell::new();
         Some(Sender(Arc::clone(&self.0)))
     }
@@ -118,6 +123,7 @@ impl<T> Receiver<T> {
                 drop(state);
                 panic!("the result was taken before");
             }
+            // An open channel is not ready, so this one is closed. A later call finds the same.
             _ => {
                 *state = State::Closed;
                 Some(Err(Closed))
@@ -133,6 +139,7 @@ impl<T> Awaited for Receiver<T> {
 
     fn listen(&self, listener: &Listener) {
         let mut state = lock(&self.0.state);
+        // The value is there, and the caller checks for it after this.
         let State::Open(before) = &mut *state else { return };
         if !before.as_ref().is_some_and(|before| before.is_same(listener)) {
             let before = before.replace(listener.clone());
