@@ -96,7 +96,7 @@ impl RailReport {
             native_address: rail.native.clone(),
             // For a rail without a card, the rate is only an estimate for the distribution of work
             // over rails.
-            rate_bits_per_second: (rail.is_rdma && rail.rate_bps > 1).then_some(rail.rate_bps),
+            rate_bits_per_second: (rail.is_rdma && rail.rate_bps > 0).then_some(rail.rate_bps),
         }
     }
 }

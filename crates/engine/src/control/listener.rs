@@ -97,15 +97,16 @@ impl Listener {
 
     /// Ends a pause that is over.
     pub(super) fn try_again(&mut self, now: Instant, poller: &Poller) {
-        if self.paused_until.is_some_and(|until| until <= now)
-            && poller.add(self.token, &self.socket, Interest::READING).is_ok()
-        {
-            self.paused_until = None;
+        if self.paused_until.is_some_and(|until| until <= now) {
+            let is_added = poller.add(self.token, &self.socket, Interest::READING).is_ok();
+            // A time that has passed would keep the leader from sleeping.
+            self.paused_until = (!is_added).then(|| now + PAUSE);
         }
     }
 
     /// Accepts a connection, if one waits.
     pub(super) fn accept(&self) -> Result<Option<(TcpStream, SocketAddr)>, Errno> {
+        let mut failed = 0;
         loop {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match rustix::net::acceptfrom_with(&self.socket, flags) {
@@ -123,8 +124,10 @@ impl Listener {
                 Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
                     return Err(errno);
                 }
+                // Something that forbids the call, such as a filter of system calls, forbids it every time.
+                Err(errno) if failed == BACKLOG => return Err(errno),
                 // The peer has closed the connection, or a firewall has refused it.
-                Err(_) => {}
+                Err(_) => failed += 1,
             }
         }
     }

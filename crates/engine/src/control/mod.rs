@@ -311,14 +311,18 @@ impl Control {
     /// one takes linear time, which each connection causes once at most.
     fn end_excess(&mut self) {
         let max = self.budgets.queued_bytes;
-        while (self.unwritten + self.lingering.unwritten()) as u64 > max {
+        while (self.unwritten + self.lingering.unwritten() + self.refused.unwritten()) as u64 > max {
             // Closed connections count as well: a peer that does not read keeps their bytes in
-            // memory, too.
+            // memory, too. A refusal may end a connection that has much to read.
             let open = self.connections.iter().map(|(id, it)| (it.unwritten(), *id)).max();
-            match (open, self.lingering.largest()) {
-                (open, Some(closed)) if Some(closed) > open => self.lingering.remove(closed.1),
-                (Some((_, id)), _) => self.end_unread(id, QueueLimit::OfAll(max)),
-                (None, _) => break,
+            let (closed, refused) = (self.lingering.largest(), self.refused.largest());
+            match open.max(closed).max(refused) {
+                Some((_, id)) if open.is_some_and(|it| it.1 == id) => {
+                    self.end_unread(id, QueueLimit::OfAll(max));
+                }
+                Some((_, id)) if closed.is_some_and(|it| it.1 == id) => self.lingering.remove(id),
+                Some((_, id)) => self.refused.remove(id),
+                None => break,
             }
         }
     }

@@ -31,6 +31,13 @@ pub(crate) fn rails(settings: &Settings) -> Result<ChosenRails, Error> {
     let mut opened: Vec<Box<dyn Rail>> = Vec::new();
     if settings.rails.is_empty() {
         opened = chooser.cards(&mut tried);
+        if !opened.is_empty() {
+            let told = |(name, error): &(String, RailError)| {
+                let message = format!("the card {name} is not used: {error}");
+                Warning::new(WarningKind::Rail, message, error.fix.clone())
+            };
+            warnings.extend(tried.iter().map(told));
+        }
         // tcp and shm are no RDMA devices, so they are not even tried with it.
         if !settings.require_rdma {
             if opened.is_empty() {

@@ -477,20 +477,33 @@ fn bytes_beyond_the_limit_of_all_end_the_connection_with_the_most() {
 #[test]
 fn bytes_of_closed_connections_count() {
     const MAX: u64 = 2_000_000;
-    let (mut side, address) = Side::listening_with(ControlBudgets { queued_bytes: MAX, ..budgets() });
-    let peers = with_queued(&mut side, address, &[500_000, 1_200_000]);
-    side.control.close(peers[1].1);
-    assert_eq!(side.control.lingering.count(), 1);
-    let closed = side.control.lingering.unwritten();
-    assert!(closed > side.control.unwritten && closed + side.control.unwritten <= MAX as usize, "{closed}");
-    while side.control.lingering.count() == 1 {
-        assert!(side.control.unwritten < MAX as usize);
-        side.control.send(peers[0].1, &Frame::Message { sequence: 0, bytes: vec![7; 10_000] }).unwrap();
+    for is_refused in [false, true] {
+        let (mut side, address) = Side::listening_with(ControlBudgets { queued_bytes: MAX, ..budgets() });
+        let peers = with_queued(&mut side, address, &[500_000, 1_200_000]);
+        if is_refused {
+            // As a peer does that sends a bad record while it does not read.
+            let control = &mut side.control;
+            let connection = control.remove(peers[1].1).unwrap();
+            control.refused.add(peers[1].1, connection, &control.poller);
+        } else {
+            side.control.close(peers[1].1);
+        }
+        let left = |side: &Side| match is_refused {
+            true => (side.control.refused.count(), side.control.refused.unwritten()),
+            false => (side.control.lingering.count(), side.control.lingering.unwritten()),
+        };
+        let (count, closed) = left(&side);
+        assert_eq!(count, 1);
+        assert!(closed > side.control.unwritten && closed + side.control.unwritten <= MAX as usize, "{closed}");
+        while left(&side).0 == 1 {
+            assert!(side.control.unwritten < MAX as usize);
+            side.control.send(peers[0].1, &Frame::Message { sequence: 0, bytes: vec![7; 10_000] }).unwrap();
+        }
+        assert!(side.control.unwritten + closed > MAX as usize, "it was closed too early");
+        assert_eq!(left(&side).1, 0);
+        side.poll();
+        assert_eq!(side.closed(peers[0].1), None);
     }
-    assert!(side.control.unwritten + closed > MAX as usize, "it was closed too early");
-    assert_eq!(side.control.lingering.unwritten(), 0);
-    side.poll();
-    assert_eq!(side.closed(peers[0].1), None);
 }
 
 /// A frame in reads of a byte each costs a call to the kernel for each byte.

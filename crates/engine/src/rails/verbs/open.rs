@@ -125,6 +125,7 @@ fn properties(
         // The card looks up the key of each packet.
         ended_keys: EndedKeys::StopAll,
         keys_are_bound: settings.bind_keys && has_windows(device),
-        rate_bps: port.rate_bits_per_second().unwrap_or(1),
+        // A card of unknown rate gets nothing beside one with a rate.
+        rate_bps: port.rate_bits_per_second().unwrap_or(0),
     })
 }
