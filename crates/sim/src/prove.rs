@@ -136,8 +136,11 @@ impl World {
         keys.iter().for_each(|key| self.let_go_of_key(*key));
         exchange.finish().expect("all its steps are done");
         for key in keys {
-            // A key that has not ended was bound to closed links only.
-            self.keys[key].bound.clear();
+            // One that has not ended was bound to closed links only. A stopped peer may go on with one that
+            // has: its link refuses that, or it finds the old pages.
+            if matches!(self.keys[key].memory, KeptMemory::Live(_)) {
+                self.keys[key].bound.clear();
+            }
             self.key_has_ended(key);
         }
     }
