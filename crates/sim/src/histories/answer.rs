@@ -1,5 +1,7 @@
 //! Checks that the answers of engines are true.
 
+use std::time::Duration;
+
 use farreach_proto::machine::{Direction, TransferFault};
 use farreach_rail::{Held, RevokeAnswer, TransferAnswer};
 
@@ -67,6 +69,9 @@ impl World {
         if !is_deserved {
             broken!(self, "end {end} of connection {connection} has lost its peer, which is well: {reason}");
         }
+        if reason.fix().is_empty() {
+            broken!(self, "a peer is lost, and its user is not told what to do: {reason}");
+        }
         let reason = reason.to_string();
         self.log(|| format!("connection {connection}: {reason}"));
         tell!(self, "lost: connection, end", connection, end);
@@ -100,6 +105,16 @@ impl World {
         let bytes = (transfer.pages.len() * transfer.layout.page_len) as u64;
         if stats.delivered > bytes || (is_ok && stats.delivered < bytes) {
             broken!(self, "{} of {bytes} bytes of transfer {number} were delivered", stats.delivered);
+        }
+        // What was posted again counts twice.
+        let is_moved = stats.bytes() >= bytes && stats.operations() > 0;
+        if is_ok && (!is_moved || stats.pages != transfer.pages.len() as u64) {
+            broken!(self, "transfer {number} of {bytes} bytes is done, and tells: {stats}");
+        }
+        if stats.elapsed() > Duration::from_nanos(self.now)
+            || stats.links.into_iter().any(|it| it.immediates > it.operations)
+        {
+            broken!(self, "transfer {number} tells at {}: {stats}", self.now);
         }
         if transfer.direction == Direction::Write {
             self.check_delivered(transfer, stats.delivered);

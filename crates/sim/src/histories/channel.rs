@@ -2,7 +2,7 @@
 
 use farreach_proto::lost::LostReason;
 use farreach_proto::machine::Output;
-use farreach_proto::wire::{Decoder, Frame, encode};
+use farreach_proto::wire::{Decoder, Frame, check_preamble, encode, preamble};
 
 use super::party::{Connection, End, Packet};
 use super::publications::name_of;
@@ -13,6 +13,10 @@ impl World {
     pub(super) fn connect(&mut self, from: usize, to: usize) -> usize {
         let lives = [from, to].map(|host| (host, self.hosts[host].life));
         let ends = lives.map(|(host, life)| End::new(host, life, self.now, !self.chance.once_in(3)));
+        // Each side begins with it, before any frame.
+        if let Err(error) = check_preamble(&preamble()) {
+            broken!(self, "two engines of one release do not talk: {error}");
+        }
         let connection = self.connections.len();
         let is_honest = !self.is_liar(from) && !self.is_liar(to);
         self.connections.push(Connection { is_honest, ends });
@@ -98,7 +102,7 @@ impl World {
         match packet {
             Some(Packet::Frame(frame)) => machine.handle_frame(key, frame, now),
             Some(Packet::Closed) => {
-                let (cause, fix) = ("the connection was closed".to_owned(), String::new());
+                let (cause, fix) = ("the connection was closed".to_owned(), "connect again".to_owned());
                 machine.handle_disconnected(key, LostReason::Disconnected { cause, fix }, now);
             }
             None => {}

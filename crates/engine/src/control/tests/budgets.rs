@@ -494,7 +494,10 @@ fn bytes_of_closed_connections_count() {
         };
         let (count, closed) = left(&side);
         assert_eq!(count, 1);
-        assert!(closed > side.control.unwritten && closed + side.control.unwritten <= MAX as usize, "{closed}");
+        assert!(
+            closed > side.control.unwritten && closed + side.control.unwritten <= MAX as usize,
+            "{closed}"
+        );
         while left(&side).0 == 1 {
             assert!(side.control.unwritten < MAX as usize);
             side.control.send(peers[0].1, &Frame::Message { sequence: 0, bytes: vec![7; 10_000] }).unwrap();
