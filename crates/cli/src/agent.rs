@@ -298,7 +298,7 @@ fn serve(args: &AgentArgs, prepared: Prepared, client: SocketAddr, begun: Instan
         Err(error) => {
             let error = channel.explained(error);
             // The peer may be lost, and then nothing can be sent.
-            let _ = channel.send_failure(&Failure::of(&error));
+            let _ = channel.send_failure(&error);
             Err(error.context(format!("{} failed", order.task.name())))
         }
     }

@@ -258,13 +258,17 @@ impl<M: Published> Publication<M> {
     /// its connection alone: it cannot open the publication again over this one, and can over another. To
     /// keep it out, publish for names, or publish the memory anew, and give the new token to the others.
     ///
+    /// Over tcp, the links to the peer end and are made again, because its word that it has stopped is no proof:
+    /// what it has in flight for other memory is sent again.
+    ///
     /// Within the host, other peers that may write pause if this one does not answer: their links are lost and
     /// connected again, and they go on in new pages, for which a GiB takes about a second.
     ///
     /// An error of [`ErrorKind::Busy`](crate::ErrorKind::Busy) if nothing is proven in time: for instance, a
     /// peer within the host is stopped in the middle of a write, and the owner has used
     /// [`atomic_at`](Publication::atomic_at). The revocation goes on, and this function can be called again to
-    /// wait for it.
+    /// wait for it. If a card could not end the key of the peer, nothing will ever prove it, and each call fails:
+    /// publish the memory anew.
     pub fn revoke_peer(&self, peer: &Peer, timeout: Duration) -> Pending<()> {
         let (key, cell) = (peer.key(), Arc::clone(peer.cell()));
         self.end_access(timeout, move |machine, op, id, deadline, now| {

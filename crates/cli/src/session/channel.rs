@@ -72,9 +72,14 @@ impl Channel {
         self.send_message(&Message::<_, Failure>::Value(message))
     }
 
-    /// Sends this side's failure, and waits until the other side has received it and disconnected.
-    pub(crate) fn send_failure(&self, failure: &Failure) -> Result<()> {
-        self.send_message(&Message::<(), _>::Failed(failure))?;
+    /// Sends the reason for which this side's test has failed, and waits until the other side has received it
+    /// and disconnected.
+    pub(crate) fn send_failure(&self, error: &anyhow::Error) -> Result<()> {
+        if exit::is_revoked(error) {
+            // The other side ends for a reason of its own, and must not take this for the cause.
+            self.linger();
+        }
+        self.send_message(&Message::<(), _>::Failed(&Failure::of(error)))?;
         self.linger();
         Ok(())
     }

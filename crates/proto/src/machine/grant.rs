@@ -225,6 +225,11 @@ impl Machine {
         let (key, of_grant) = (grant.peer(), grant.scope());
         // A key that is alive lets in what the peer posts over its next link.
         let mut is_provable = !grant.has_failed_key();
+        // A dead rail reports nothing any more.
+        is_provable &= !rails.iter().any(|rail| {
+            let is_reported = rail.properties().ended_keys == EndedKeys::Reported;
+            rail.scope() == of_grant && is_reported && rail.death().is_some()
+        });
         let before = grant.generations(|| rails.iter().map(RailState::generation).collect());
         let needs_reset = |(rail, before): &(&RailState, &u64)| {
             let Properties { ended_keys, links_end_alone, .. } = rail.properties();

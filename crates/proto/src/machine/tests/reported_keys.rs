@@ -127,6 +127,29 @@ fn published_memory_is_not_said_to_be_revoked_before_that_is_proven() {
 }
 
 #[test]
+fn a_rail_that_has_died_proves_nothing() {
+    let mut machine = connected();
+    let publication = machine.publish(Rights::all(), Access::Anyone);
+    machine.handle_frame(PEER, Frame::Open { publication }, 0);
+    assert!(matches!(machine.poll_control(), Some(Control::GrantPublished { .. })));
+    let grant = bound(&mut machine);
+    machine.handle_published(publication, PEER, Ok(grant));
+    machine.withdraw_from(OpId(1), publication, (PEER, &[]), 100 * MS, 0);
+    machine.handle_frame(PEER, Frame::Revoked { grant }, MS);
+    assert!(matches!(machine.poll_control(), Some(Control::EndKeys { .. })));
+    machine.handle_keys_ended(grant, ended());
+    assert!(machine.ask_reset(0));
+    let control = run(&mut machine, 2 * MS);
+    assert!(matches!(control[..], [Control::Reset { rail: 0 }]), "{control:?}");
+    machine.handle_reset(0, Err(RailError::new("reset", "no answer", "none")));
+    run(&mut machine, 4 * MS);
+    let told = events(&mut machine);
+    let is_told =
+        |is_ok| told.iter().any(|it| matches!(it, Event::Revoked(OpId(1), told) if told.is_ok() == is_ok));
+    assert!(is_told(false) && !is_told(true), "{told:?}");
+}
+
+#[test]
 fn a_lost_peer_is_proven_to_have_stopped_soon() {
     let (mut machine, grant) = revoked();
     machine.handle_disconnected(PEER, LostReason::Gone, MS);
