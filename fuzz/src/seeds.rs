@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use farreach_proto::counter::{CounterId, LinkId};
+use farreach_proto::ids::{GrantId, PublicationId, SharedCounterId};
 use farreach_proto::rail::Scope;
 use farreach_proto::wire::fields::{Field, Kind};
 use farreach_proto::wire::{self, BoundKey, Frame};
@@ -109,14 +110,19 @@ fn frames() -> Vec<Frame> {
     Kind::ALL.iter().map(filled).collect()
 }
 
+/// A number that no list would have as its length.
+const NUMBER: u64 = 0xfeed_beef_dead_cafe;
+
 fn fill(field: Field<'_>) {
     let (a_link, a_counter) = (LinkId(3), CounterId::from_raw(0x102));
     match field {
         Field::Flag(flag) => *flag = true,
         Field::Link(link) => *link = a_link,
         Field::Counter(counter) => *counter = a_counter,
-        Field::Grant(grant) => *grant = 5,
-        Field::Token(token) | Field::Mark(token) => *token = 0xfeed_beef_dead_cafe,
+        Field::Grant(grant) => *grant = GrantId::from_raw(5),
+        Field::Publication(id) => *id = PublicationId::from_raw(NUMBER),
+        Field::Shared(id) => *id = SharedCounterId::from_raw(NUMBER),
+        Field::Mark(mark) => *mark = NUMBER,
         Field::Number(number) => *number = 1024,
         Field::Short(number) => *number = 256,
         Field::Rail(rail) => *rail = 1,
@@ -126,7 +132,7 @@ fn fill(field: Field<'_>) {
         Field::Text(text) => text.push_str("storage-7"),
         Field::Rails(rails) => rails.extend(["verbs/rc/roce", "fabric/tcp"].map(str::to_owned)),
         Field::Keys(keys) => keys.extend([Some((4096, 99)), None]),
-        Field::BoundKeys(keys) => keys.push(BoundKey { grant: 5, address: 4096, key: 99 }),
+        Field::BoundKeys(keys) => keys.push(BoundKey { grant: GrantId::from_raw(5), address: 4096, key: 99 }),
         Field::Names(names) => names.push((a_link, a_counter)),
     }
 }

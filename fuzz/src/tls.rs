@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use arbitrary::{Arbitrary, Unstructured};
 use farreach::fuzz::{Middle, Side};
 use farreach::{Secret, Tls};
+use farreach_proto::ids::GrantId;
 use farreach_proto::rail::Scope;
 use farreach_proto::wire::{Frame, GrantOffer, Hello};
 
@@ -185,7 +186,7 @@ impl Attack {
             0 => Frame::Ping { nonce: number },
             1 => Frame::Message { sequence: number, bytes: vec![len as u8; usize::from(len % 60_000)] },
             2 => Frame::Grant(GrantOffer {
-                grant: number,
+                grant: GrantId::from_raw(number),
                 len: 64,
                 rights: 7,
                 scope: Scope::Network,

@@ -7,6 +7,7 @@ use std::task::Waker;
 
 use farreach_proto::counter::{CounterId, Outcome};
 use farreach_proto::error::{AtomicError, OpenError, SendError};
+use farreach_proto::ids::SharedCounterId;
 use farreach_proto::machine::{Event, IdMap, OpId, OpenedMemory, PeerChange, PeerKey};
 use farreach_rail::{Carrier, RevokeAnswer, TransferAnswer};
 
@@ -69,7 +70,7 @@ pub(crate) struct Delivery {
     waiters: IdMap<OpId, Waiter>,
     peers: IdMap<PeerKey, Arc<PeerCell>>,
     counters: IdMap<CounterId, Arc<CounterCell>>,
-    shared: IdMap<u64, Arc<SharedCell>>,
+    shared: IdMap<SharedCounterId, Arc<SharedCell>>,
     /// The peers that raise a shared counter, by the counter of each.
     members: IdMap<CounterId, Member>,
 }
@@ -123,11 +124,11 @@ impl Delivery {
         self.counters.remove(&counter);
     }
 
-    pub(crate) fn add_shared_counter(&mut self, shared: u64) -> Arc<SharedCell> {
+    pub(crate) fn add_shared_counter(&mut self, shared: SharedCounterId) -> Arc<SharedCell> {
         Arc::clone(self.shared.entry(shared).or_default())
     }
 
-    pub(crate) fn remove_shared_counter(&mut self, shared: u64) {
+    pub(crate) fn remove_shared_counter(&mut self, shared: SharedCounterId) {
         let Some(cell) = self.shared.remove(&shared) else { return };
         // Later events of these peers find no member, and are dropped.
         self.members.retain(|_, member| !Arc::ptr_eq(&member.shared, &cell));
@@ -136,7 +137,7 @@ impl Delivery {
     /// Handles a peer that has opened a shared counter. Returns `true` if the peer must be watched.
     pub(crate) fn join_counter(
         &mut self,
-        shared: u64,
+        shared: SharedCounterId,
         peer: PeerKey,
         counter: CounterId,
         wakers: &mut Vec<Waker>,

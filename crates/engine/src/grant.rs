@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farreach_memory::Exposed;
+use farreach_proto::ids::GrantId;
 use farreach_proto::machine::PeerKey;
 use farreach_rail::RevokeAnswer;
 
@@ -55,7 +56,7 @@ pub struct Grant {
     /// Keeps the connection as long as the grant: without it, the peer cannot confirm that it has
     /// stopped.
     pub(crate) peer: Peer,
-    pub(crate) id: u64,
+    pub(crate) id: GrantId,
     /// Taken when the grant is revoked.
     pub(crate) memory: Option<Arc<Exposed>>,
 }
@@ -67,7 +68,7 @@ impl Grant {
 
     /// Returns the token of the grant, for the peer.
     pub fn token(&self) -> GrantToken {
-        GrantToken(self.id)
+        GrantToken(self.id.to_raw())
     }
 
     /// Returns the number of bytes.
@@ -160,7 +161,7 @@ impl Drop for Grant {
 
 /// Revokes a grant whose memory is not wanted back. The engine frees the memory when the peer
 /// provably cannot access it.
-fn give_up(peer: &Peer, id: u64) {
+fn give_up(peer: &Peer, id: GrantId) {
     let call = move |driver: &mut Driver, now: u64| driver.machine.revoke(None, id, u64::MAX, now);
     peer.running().submit(Command::Call(Box::new(call)));
 }
@@ -179,7 +180,7 @@ struct Revocation {
 
 struct Wanted {
     peer: Peer,
-    id: u64,
+    id: GrantId,
     memory: Weak<Exposed>,
 }
 
@@ -290,8 +291,8 @@ impl RevokeError {
 pub struct GrantToken(u64);
 
 impl GrantToken {
-    pub(crate) fn id(self) -> u64 {
-        self.0
+    pub(crate) fn id(self) -> GrantId {
+        GrantId::from_raw(self.0)
     }
 }
 
@@ -323,7 +324,7 @@ impl FromStr for GrantToken {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteSlice {
     pub(crate) peer: PeerKeyTag,
-    pub(crate) grant: u64,
+    pub(crate) grant: GrantId,
     pub(crate) offset: u64,
     pub(crate) len: u64,
     pub(crate) rights: Rights,

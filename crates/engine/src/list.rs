@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use farreach_proto::ids::GrantId;
 use farreach_proto::machine::{Direction, GrantRange, NewTransfer, Regions};
 use farreach_proto::plan::{Plan, PlanError, Side};
 use farreach_proto::segments::{Segment, Segments};
@@ -167,9 +168,9 @@ struct Planner {
     segments: Vec<Segment>,
     /// One for each grant.
     regions: Vec<GrantRange>,
-    by_grant: HashMap<u64, u32>,
+    by_grant: HashMap<GrantId, u32>,
     /// The grant that was used last, and its index: most lists have few.
-    last: Option<(u64, u32)>,
+    last: Option<(GrantId, u32)>,
 }
 
 impl Planner {
@@ -497,7 +498,7 @@ mod tests {
             last: None,
         };
         let (peer, rights) = (PeerKeyTag(PeerKey(1)), Rights::WRITE);
-        let remote = RemoteSlice { peer, grant: 7, offset: 5, len: 10, rights };
+        let remote = RemoteSlice { peer, grant: GrantId::from_raw(7), offset: 5, len: 10, rights };
         planner.add_range(0, 10, &remote).unwrap();
         let refused = planner.add_range(10, 11, &remote).unwrap_err();
         assert_eq!(refused, PlanError::SegmentOutOfBounds { segment: 1, region_len: 10 });

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use farreach_memory::{Exposed, Shared};
 use farreach_proto::error::OpenError;
+use farreach_proto::ids::PublicationId;
 use farreach_proto::machine::{Machine, OpId, OpenedMemory};
 use farreach_rail::RevokeAnswer;
 
@@ -63,7 +64,7 @@ use crate::{Access, Error, GrantError, ParseTokenError, Peer, RemoteSlice, Right
 /// ```
 pub struct Publication<M: Published = Exposed> {
     progress: Arc<Running>,
-    id: u64,
+    id: PublicationId,
     /// Taken when the publication is revoked.
     memory: Option<M::Held>,
 }
@@ -203,7 +204,7 @@ impl<M: Published> Publication<M> {
         rights: Rights,
         access: Access,
     ) -> Pending<Self, GrantError<M>> {
-        type Made<M> = (u64, <M as sealed::Memory>::Held);
+        type Made<M> = (PublicationId, <M as sealed::Memory>::Held);
 
         let make = move |driver: &mut Driver, _| -> Made<M> {
             let (exposed, kept) = memory.expose();
@@ -231,7 +232,7 @@ impl<M: Published> Publication<M> {
 
     /// Returns the token, for peers.
     pub fn token(&self) -> PublicationToken {
-        PublicationToken(self.id)
+        PublicationToken(self.id.to_raw())
     }
 
     /// Permits peers whose certificate has this name, in addition to those before, and also if the
@@ -294,7 +295,7 @@ impl<M: Published> Publication<M> {
     fn end_access(
         &self,
         timeout: Duration,
-        end: impl FnOnce(&mut Machine, OpId, u64, u64, u64) + Send + 'static,
+        end: impl FnOnce(&mut Machine, OpId, PublicationId, u64, u64) + Send + 'static,
     ) -> Pending<()> {
         let (sender, receiver) = oneshot::channel();
         let id = self.id;
@@ -473,8 +474,8 @@ impl Answer<Result<RemoteSlice, Error>> for OpeningPublication {
 pub struct PublicationToken(u64);
 
 impl PublicationToken {
-    pub(crate) fn id(self) -> u64 {
-        self.0
+    pub(crate) fn id(self) -> PublicationId {
+        PublicationId::from_raw(self.0)
     }
 }
 

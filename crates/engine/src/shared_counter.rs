@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use farreach_proto::counter::{CounterId, Outcome};
 use farreach_proto::error::OpenError;
+use farreach_proto::ids::SharedCounterId;
 use farreach_proto::machine::PeerKey;
 
 use crate::delivery::Waiter;
@@ -68,7 +69,7 @@ use crate::{Access, Error, ParseTokenError, Peer, RemoteCounter};
 pub struct SharedCounter {
     progress: Arc<Running>,
     roster: Arc<Peers>,
-    id: u64,
+    id: SharedCounterId,
     cell: Arc<SharedCell>,
 }
 
@@ -79,7 +80,7 @@ impl Engine {
     /// Names in `access` need [`Settings::tls`](crate::Settings::tls); otherwise the error has the kind
     /// [`ErrorKind::Tls`](crate::ErrorKind::Tls).
     pub fn open_counter(&self, access: Access) -> Pending<SharedCounter> {
-        type Made = (u64, Arc<SharedCell>);
+        type Made = (SharedCounterId, Arc<SharedCell>);
 
         let (progress, roster) = (Arc::clone(self.running()), Arc::clone(self.roster()));
         // Without TLS no peer has a name, so nobody could open the counter.
@@ -102,7 +103,7 @@ impl Engine {
     }
 }
 
-fn close(driver: &mut Driver, id: u64, now: u64) {
+fn close(driver: &mut Driver, id: SharedCounterId, now: u64) {
     driver.machine.close_shared_counter(id, now);
     driver.delivery.remove_shared_counter(id);
 }
@@ -110,7 +111,7 @@ fn close(driver: &mut Driver, id: u64, now: u64) {
 impl SharedCounter {
     /// Returns the token of the counter, for peers.
     pub fn token(&self) -> SharedCounterToken {
-        SharedCounterToken(self.id)
+        SharedCounterToken(self.id.to_raw())
     }
 
     /// Permits peers whose certificate has this name, in addition to those before. An error if
@@ -370,7 +371,7 @@ impl Peer {
         let key = self.key();
         let call = move |driver: &mut Driver, now: u64| {
             let op = driver.delivery.wait_for(Waiter::CounterOpened(sender));
-            driver.machine.open_shared_counter(op, key, token.0, now);
+            driver.machine.open_shared_counter(op, key, SharedCounterId::from_raw(token.0), now);
         };
         self.running().submit(Command::Call(Box::new(call)));
         Pending::new(self.running(), OpeningCounter { receiver, key, cell: Arc::clone(self.cell()) })

@@ -11,6 +11,7 @@ use farreach::rails::fabric::{self, FabricRail, FabricSettings};
 use farreach::rails::verbs::{self, VerbsRail, VerbsSettings};
 use farreach_memory::{Buffers, Memory, Slice};
 use farreach_proto::counter::{CounterId, LinkId};
+use farreach_proto::ids::GrantId;
 use farreach_proto::wire::{BoundKey, Frame, GrantOffer, LinkOffer};
 use farreach_rail::{Event, LinkKey, PeerKey, Rail, Refusal, RemoteSegment, WorkRequest};
 use serde::{Deserialize, Serialize};
@@ -35,7 +36,7 @@ const LEN: usize = 8;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Secrets {
     /// The id of the grant.
-    pub(crate) grant: u64,
+    pub(crate) grant: GrantId,
     /// The address and the key of the granted memory.
     pub(crate) address: u64,
     pub(crate) key: u64,
@@ -250,12 +251,12 @@ struct Known {
     /// The number of this peer's own messages that the victim holds.
     confirmed: u64,
     /// The last grant whose revocation the victim has confirmed.
-    answered: Option<u64>,
+    answered: Option<GrantId>,
     asked: u64,
     /// The answer to a request to open a publication: its grant, or `None` if it was refused.
-    opened: Option<Option<u64>>,
+    opened: Option<Option<GrantId>>,
     /// A grant that the victim revokes.
-    revoked: Option<u64>,
+    revoked: Option<GrantId>,
 }
 
 /// The id of the only link.
@@ -377,23 +378,23 @@ impl Insider {
     pub(crate) fn await_handled(&mut self) -> Result<()> {
         // A victim confirms at once that it does not use a grant that it does not know.
         self.known.asked += 1;
-        let grant = u64::MAX - self.known.asked;
+        let grant = GrantId::from_raw(u64::MAX - self.known.asked);
         self.speaker.send(&Frame::Revoke { grant })?;
         self.await_answer(|known| known.answered == Some(grant))
     }
 
     /// Takes the answer to a request to open a publication: its grant, or `None` if it was refused.
-    pub(crate) fn take_opened(&mut self) -> Option<Option<u64>> {
+    pub(crate) fn take_opened(&mut self) -> Option<Option<GrantId>> {
         self.known.opened.take()
     }
 
     /// Takes a grant that the victim revokes.
-    pub(crate) fn take_revoked(&mut self) -> Option<u64> {
+    pub(crate) fn take_revoked(&mut self) -> Option<GrantId> {
         self.known.revoked.take()
     }
 
     /// Waits for the answer to a request to open a publication.
-    pub(crate) fn await_opened(&mut self) -> Result<Option<u64>> {
+    pub(crate) fn await_opened(&mut self) -> Result<Option<GrantId>> {
         self.await_answer(|known| known.opened.is_some())?;
         Ok(self.known.opened.take().flatten())
     }

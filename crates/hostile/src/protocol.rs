@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use farreach_proto::counter::{CounterId, Immediate, LinkId};
+use farreach_proto::ids::GrantId;
 use farreach_proto::rail::Scope;
 use farreach_proto::wire::{
     Decoder, Frame, GrantOffer, Hello, PREAMBLE_LEN, check_preamble, encode, preamble,
@@ -58,13 +59,13 @@ pub(crate) fn hello(name: &str, rails: &[String]) -> Frame {
 }
 
 /// Returns a grant of memory, whether it exists or not.
-pub(crate) fn grant(id: u64, len: u64, keys: Vec<Option<(u64, u64)>>) -> Frame {
+pub(crate) fn grant(id: GrantId, len: u64, keys: Vec<Option<(u64, u64)>>) -> Frame {
     Frame::Grant(GrantOffer { grant: id, len, rights: 7, scope: Scope::Network, keys })
 }
 
 /// Returns the text by which a program names a grant.
-pub(crate) fn grant_token(id: u64) -> String {
-    format!("g-{id:x}")
+pub(crate) fn grant_token(id: GrantId) -> String {
+    format!("g-{:x}", id.to_raw())
 }
 
 /// Returns the encoded frames, one after the other.

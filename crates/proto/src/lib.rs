@@ -22,6 +22,7 @@
 //! | [`stats`] | statistics of a finished transfer |
 //! | [`rights`], [`access`] | rights to granted memory, and who may open published memory |
 //! | [`sequence`] | numbers things that end roughly in the order of their start |
+//! | [`ids`] | names of grants, publications and shared counters |
 //! | [`wire`] | frames of the control connection |
 #![forbid(unsafe_code)]
 
@@ -30,6 +31,7 @@ pub mod ascending;
 pub mod counter;
 pub mod credit;
 pub mod error;
+pub mod ids;
 pub mod indices;
 pub mod inflight;
 pub mod lost;

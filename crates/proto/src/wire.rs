@@ -10,6 +10,7 @@ pub mod fields;
 use serde::{Deserialize, Serialize};
 
 use crate::counter::{CounterId, LinkId};
+use crate::ids::{GrantId, PublicationId, SharedCounterId};
 use crate::rail::Scope;
 
 /// The version of the frames and of the header of messages. It changes with every change of them.
@@ -91,29 +92,29 @@ pub enum Frame {
     /// Asks the other side to stop using a grant, and to confirm with `Revoked`.
     Revoke {
         /// The grant.
-        grant: u64,
+        grant: GrantId,
     },
     /// Confirms that this side no longer uses a grant.
     Revoked {
         /// The grant.
-        grant: u64,
+        grant: GrantId,
     },
     /// Asks for a grant of published memory.
     Open {
         /// The publication.
-        publication: u64,
+        publication: PublicationId,
     },
     /// Answers `Open`: the grant that the other side has of the memory.
     Opened {
         /// The publication.
-        publication: u64,
+        publication: PublicationId,
         /// The grant, which was announced before.
-        grant: u64,
+        grant: GrantId,
     },
     /// Answers `Open`: the other side gets no grant.
     NotOpened {
         /// The publication.
-        publication: u64,
+        publication: PublicationId,
         /// The reason, as text.
         reason: String,
     },
@@ -201,19 +202,19 @@ pub enum Frame {
     /// Asks for a counter of its own to raise a shared counter.
     OpenCounter {
         /// The shared counter.
-        shared: u64,
+        shared: SharedCounterId,
     },
     /// Answers `OpenCounter`: the counter that the other side raises.
     CounterOpened {
         /// The shared counter.
-        shared: u64,
+        shared: SharedCounterId,
         /// The counter, which was announced before.
         counter: CounterId,
     },
     /// Answers `OpenCounter`: the other side gets no counter.
     CounterNotOpened {
         /// The shared counter.
-        shared: u64,
+        shared: SharedCounterId,
         /// The reason, as text.
         reason: String,
     },
@@ -261,7 +262,7 @@ pub struct LinkOffer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrantOffer {
     /// The id of the grant.
-    pub grant: u64,
+    pub grant: GrantId,
     /// The length in bytes.
     pub len: u64,
     /// The [`Rights`](crate::rights::Rights) as bits: 1 read, 2 write, 4 atomics.
@@ -277,7 +278,7 @@ pub struct GrantOffer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BoundKey {
     /// The id of the grant.
-    pub grant: u64,
+    pub grant: GrantId,
     /// The address where the memory begins.
     pub address: u64,
     /// The key.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use farreach_memory::{Buffer, Buffers, Exposed, Memory, ReadOnlyError, Slice};
 use farreach_proto::access::Access;
+use farreach_proto::ids::{GrantId, PublicationId};
 use farreach_proto::inflight::SlotId;
 use farreach_proto::machine::{
     Content, Control, IdMap, KeysEnded, Machine, MessageHeader, OpId, PeerKey, Post, RailInfo, RemoteKeys,
@@ -55,11 +56,11 @@ struct Holdings {
     lists: Vec<Vec<Buffer>>,
     messages: MessagePool,
     atomics: Vec<Slice>,
-    grants: IdMap<u64, GrantedMemory>,
+    grants: IdMap<GrantId, GrantedMemory>,
     /// Published memory. Each grant of it holds the memory as well.
-    published: IdMap<u64, Arc<Exposed>>,
+    published: IdMap<PublicationId, Arc<Exposed>>,
     /// The grants of ended keys that a rail will report as proven.
-    awaited: HashMap<(usize, KeyId), u64>,
+    awaited: HashMap<(usize, KeyId), GrantId>,
     /// Granted memory that is back, until the machine reports the revoke.
     returned: IdMap<OpId, Exposed>,
 }
@@ -73,7 +74,7 @@ struct GrantedMemory {
     /// Ended keys that their rails have not reported as proven.
     awaited: Vec<(usize, KeyId)>,
     /// The publication that it belongs to: other peers may have keys to it.
-    publication: Option<u64>,
+    publication: Option<PublicationId>,
     /// Whether the end of a key leaves it open if operations in flight land.
     is_unproven: bool,
 }
@@ -93,7 +94,7 @@ impl GrantedMemory {
 #[derive(Debug)]
 pub struct GrantMade {
     /// The id that the peer and the machine use.
-    pub id: u64,
+    pub id: GrantId,
     /// The scope of the rails over which the peer may access the memory.
     pub scope: Scope,
     /// The memory, for reading its contents.
@@ -286,7 +287,9 @@ impl Carrier {
             }
             Event::Immediate { link, bits } => machine.handle_immediate(rail, link, bits),
             Event::Message { link, bytes } => machine.handle_message(rail, link, bytes),
-            Event::KeyBound { link, tag: grant, bound } => machine.handle_key_bound(rail, link, grant, bound),
+            Event::KeyBound { link, tag, bound } => {
+                machine.handle_key_bound(rail, link, GrantId::from_raw(tag), bound);
+            }
             Event::KeyEnded { key } => {
                 // Nothing waits for it if the memory was given back at its deadline, without a
                 // proof.
@@ -485,7 +488,7 @@ impl Carrier {
         memory: &Arc<Exposed>,
         rights: Rights,
         now: u64,
-    ) -> Result<(u64, Scope), RailError> {
+    ) -> Result<(GrantId, Scope), RailError> {
         // The program has references to bytes of shared memory, so no key may write to them.
         if memory.is_read_only() && rights != Rights::READ {
             let cause = ReadOnlyError;
@@ -520,7 +523,7 @@ impl Carrier {
         memory: Exposed,
         rights: Rights,
         access: Access,
-    ) -> (u64, Arc<Exposed>) {
+    ) -> (PublicationId, Arc<Exposed>) {
         let (id, memory) = (machine.publish(rights, access), Arc::new(memory));
         // No key is made yet. Each peer that opens the memory gets its own.
         self.memory.published.insert(id, Arc::clone(&memory));
@@ -532,7 +535,7 @@ impl Carrier {
         &mut self,
         machine: &mut Machine,
         op: Option<OpId>,
-        publication: u64,
+        publication: PublicationId,
         deadline: u64,
         now: u64,
     ) {
@@ -548,10 +551,10 @@ impl Carrier {
     fn grant_published(
         &mut self,
         machine: &mut Machine,
-        publication: u64,
+        publication: PublicationId,
         peer: PeerKey,
         rights: Rights,
-    ) -> Result<u64, RailError> {
+    ) -> Result<GrantId, RailError> {
         let memory = self.memory.published.get(&publication).map(Arc::clone).ok_or_else(|| {
             RailError::new("grant published memory", "it was revoked", "ask its owner to publish it again")
         })?;
@@ -608,18 +611,18 @@ impl Carrier {
     }
 
     /// Asks a rail to bind the key of granted memory to a link.
-    fn bind_key(&mut self, rail: usize, link: LinkKey, grant: u64) -> Result<(), RailError> {
+    fn bind_key(&mut self, rail: usize, link: LinkKey, grant: GrantId) -> Result<(), RailError> {
         // A key that has ended is not here any more, so it is never bound.
         let key = self.memory.grants.get(&grant).and_then(|granted| granted.keys[rail]);
         let key = key.ok_or_else(|| {
             RailError::new("bind a key", "its grant has ended", "this is a bug in farreach: report it")
         })?;
         let Self { rails, calls, .. } = self;
-        calls.timed(rail, RailCall::BindKey, || rails[rail].bind_key(link, key, grant))
+        calls.timed(rail, RailCall::BindKey, || rails[rail].bind_key(link, key, grant.to_raw()))
     }
 
     /// Ends the keys of granted memory.
-    fn end_keys(&mut self, grant: u64) -> KeysEnded {
+    fn end_keys(&mut self, grant: GrantId) -> KeysEnded {
         let mut ended = KeysEnded::default();
         let Some(granted) = self.memory.grants.get_mut(&grant) else { return ended };
         for (number, key) in granted.keys.iter_mut().enumerate() {
@@ -651,7 +654,7 @@ impl Carrier {
     }
 
     /// Asks rails to prove that ended keys have ended. Returns the reasons for which some cannot.
-    fn prove_keys(&mut self, grant: u64) -> Vec<RailError> {
+    fn prove_keys(&mut self, grant: GrantId) -> Vec<RailError> {
         let Self { rails, calls, memory, .. } = self;
         let Some(granted) = memory.grants.get(&grant) else { return Vec::new() };
         let prove = |(rail, key): &(usize, KeyId)| {
@@ -663,7 +666,7 @@ impl Carrier {
 
     /// Gives granted memory back to the user, unless the user holds a handle on it. Returns `true`
     /// if it was given back.
-    fn give_back(&mut self, grant: u64, op: Option<OpId>) -> bool {
+    fn give_back(&mut self, grant: GrantId, op: Option<OpId>) -> bool {
         let Some(awaited) = self.memory.give_back(grant, op) else { return false };
         // A rail that is about to prove their end goes on. The memory shows it when it is done.
         for key in awaited {
@@ -751,7 +754,7 @@ impl Holdings {
 
     /// Gives granted memory back to the user, unless the user holds a handle on it. Returns the keys
     /// whose end is not proven, or `None` if it was not given back.
-    fn give_back(&mut self, grant: u64, op: Option<OpId>) -> Option<Vec<(usize, KeyId)>> {
+    fn give_back(&mut self, grant: GrantId, op: Option<OpId>) -> Option<Vec<(usize, KeyId)>> {
         let granted = self.grants.remove(&grant)?;
         if let Some(publication) = granted.publication {
             // It stays with its publication, also if that is being withdrawn.
@@ -774,7 +777,7 @@ impl Holdings {
 
     /// Gives published memory back to the user, who has no handle on it any more. All its grants have
     /// ended.
-    fn give_back_published(&mut self, publication: u64, op: Option<OpId>) {
+    fn give_back_published(&mut self, publication: PublicationId, op: Option<OpId>) {
         let memory = self.published.remove(&publication).and_then(Arc::into_inner);
         if let (Some(memory), Some(op)) = (memory, op) {
             self.returned.insert(op, memory);
@@ -782,13 +785,13 @@ impl Holdings {
     }
 
     /// Returns whether the pages of published memory are being exchanged.
-    fn is_exchanging(&self, publication: u64) -> bool {
+    fn is_exchanging(&self, publication: PublicationId) -> bool {
         self.published.get(&publication).is_some_and(|memory| memory.is_exchanging())
     }
 
     /// Notes that the end of a key is proven. Returns its grant, and whether no key to the memory is
     /// left.
-    fn key_ended(&mut self, rail: usize, key: KeyId) -> Option<(u64, bool)> {
+    fn key_ended(&mut self, rail: usize, key: KeyId) -> Option<(GrantId, bool)> {
         let grant = self.awaited.remove(&(rail, key))?;
         let granted = self.grants.get_mut(&grant)?;
         // Other rails may still have a key of this grant.

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use farreach_memory::{Buffers, Exposed, Memory, Shared};
 use farreach_proto::counter::LinkId;
+use farreach_proto::ids::GrantId;
 use farreach_proto::machine::{
     Budgets, Direction, Event as Answer, GrantRange, Machine, NewTransfer, OpId, Output, PeerKey, Regions,
     Tuning,
@@ -202,13 +203,13 @@ impl Host {
         self.step();
         let ready = Frame::LinkReady { link, mark: 9, needs_names: false, binds_keys: false };
         self.machine.handle_frame(key, ready, self.now);
-        for grant in 0..grants {
+        for number in 0..grants {
             let offer = GrantOffer {
-                grant,
+                grant: GrantId::from_raw(number),
                 len: GRANT,
                 rights: 7,
                 scope: Scope::Network,
-                keys: vec![Some((0, grant))],
+                keys: vec![Some((0, number))],
             };
             self.machine.handle_frame(key, Frame::Grant(offer), self.now);
         }
@@ -255,7 +256,7 @@ impl Host {
         let destination = (0..pages as u32).map(|page| 2 * page).collect();
         let plan = Plan::new(PAGE, of(source, MEMORY), of(destination, GRANT)).unwrap();
         self.carrier.hold(op, Held::Shared(self.memory.get(..).expect("all of it")));
-        let range = GrantRange { grant, base: 0, len: GRANT };
+        let range = GrantRange { grant: GrantId::from_raw(grant), base: 0, len: GRANT };
         self.submit(op, peer, plan, range.into());
     }
 
@@ -273,7 +274,9 @@ impl Host {
         let lens = vec![GRANT; grants as usize];
         let plan = Plan::of_segments(Segments::new(list, &lens, Side::Source).unwrap());
         self.carrier.hold(op, Held::Shared(self.memory.get(..).expect("all of it")));
-        let ranges: Vec<_> = (0..grants).map(|grant| GrantRange { grant, base: 0, len: GRANT }).collect();
+        let ranges: Vec<_> = (0..grants)
+            .map(|grant| GrantRange { grant: GrantId::from_raw(grant), base: 0, len: GRANT })
+            .collect();
         self.submit(op, peer, plan, Regions::List(ranges.into()));
     }
 

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use farreach_proto::counter::{CounterId, Outcome};
 use farreach_proto::error::{AtomicError, OpenError, SendError};
+use farreach_proto::ids::SharedCounterId;
 use farreach_proto::lost::LostReason;
 use farreach_proto::machine::{Event, IdMap, OpId, OpenedMemory, PeerChange, PeerKey};
 use farreach_rail::{Carrier, RevokeAnswer, TransferAnswer};
@@ -110,7 +111,7 @@ pub(crate) struct Answers {
 /// A peer that has opened a shared counter, with its counter.
 #[derive(Debug)]
 pub(crate) struct Joined {
-    pub(crate) shared: u64,
+    pub(crate) shared: SharedCounterId,
     pub(crate) peer: PeerKey,
     pub(crate) counter: CounterId,
     pub(crate) view: Rc<CounterView>,

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use farreach::{Grant, Memory};
 use farreach_memory::Shared;
 use farreach_proto::counter::LinkId;
+use farreach_proto::ids::GrantId;
 use farreach_proto::wire::{Decoder, Frame, Hello, LinkOffer, PREAMBLE_LEN, encode, preamble};
 use farreach_rail::{LinkKey, Rail, Refusal, RemoteSegment, WorkRequest};
 use farreach_testkit::wait_for;
@@ -102,7 +103,7 @@ struct Writer {
     /// The address, key and length of the memory that it may write to.
     target: Option<(u64, u64, u64)>,
     /// The grant that is being revoked and was not answered for.
-    owed: Option<u64>,
+    owed: Option<GrantId>,
     is_told: bool,
     source: Shared,
     tally: Arc<Tally>,

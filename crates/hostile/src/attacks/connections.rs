@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use farreach_proto::counter::{CounterId, LinkId};
+use farreach_proto::ids::GrantId;
 use farreach_proto::wire::{Frame, LinkOffer, preamble};
 
 use super::{AttackArgs, sleep_until};
@@ -92,7 +93,7 @@ pub(super) fn unread(args: &AttackArgs) -> Result<Attacked> {
     const BURST: usize = 2000;
     let (mut attacked, end) = (Attacked::default(), args.end());
     let rails = rails_of(args.address)?;
-    let frames = encoded(&vec![Frame::Revoke { grant: u64::MAX }; BURST])?;
+    let frames = encoded(&vec![Frame::Revoke { grant: GrantId::from_raw(u64::MAX) }; BURST])?;
     let opening = [&preamble()[..], &encoded([&hello("unread", &rails)])?].concat();
     let mut kept = (0..args.count).map(|_| Unread::open(args, &opening)).collect::<Result<Vec<_>>>()?;
     let (mut bytes, mut closed) = (0, 0);
@@ -133,11 +134,11 @@ pub(super) fn garbage(args: &AttackArgs) -> Result<Attacked> {
         hello("garbage", &rails),
         Frame::Link(LinkOffer { link: LinkId(1), from: 0, to: 0, address: vec![7; 40] }),
         link_ready(LinkId(1), 7),
-        grant(1, 4096, vec![Some((4096, 7))]),
+        grant(GrantId::from_raw(1), 4096, vec![Some((4096, 7))]),
         Frame::Message { sequence: 0, bytes: b"hello".to_vec() },
         Frame::Counter { counter: CounterId::from_raw(7), names: vec![(LinkId(1), CounterId::from_raw(8))] },
         Frame::LinkLost { link: LinkId(1), is_quiet: true, reason: "over".to_owned() },
-        Frame::Revoke { grant: 1 },
+        Frame::Revoke { grant: GrantId::from_raw(1) },
         Frame::Goodbye,
     ];
     let good = [&preamble()[..], &encoded(&frames)?].concat();

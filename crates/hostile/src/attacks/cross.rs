@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use farreach_proto::counter::{CounterId, LinkId};
+use farreach_proto::ids::{GrantId, PublicationId};
 use farreach_proto::wire::Frame;
 use rand_mt::Mt64;
 
@@ -247,12 +248,12 @@ fn in_rows(
 /// Returns a well-formed frame about a thing of another peer, or about one that does not exist.
 fn forged_frame(number: u64, own: &Secrets, other: &Secrets, rng: &mut Mt64) -> Frame {
     let near = number / 32 % 64 + 1;
-    let grant_id = match number / 16 % 4 {
-        0 => other.grant,
-        1 => own.grant.wrapping_sub(near),
-        2 => own.grant.wrapping_add(near),
+    let grant_id = GrantId::from_raw(match number / 16 % 4 {
+        0 => other.grant.to_raw(),
+        1 => own.grant.to_raw().wrapping_sub(near),
+        2 => own.grant.to_raw().wrapping_add(near),
         _ => rng.next_u64(),
-    };
+    });
     let counter = CounterId::from_raw(match number / 16 % 4 {
         0 => other.counter,
         1 => other.names.first().copied().unwrap_or(other.counter),
@@ -271,7 +272,7 @@ fn forged_frame(number: u64, own: &Secrets, other: &Secrets, rng: &mut Mt64) -> 
         11 => grant(grant_id, GRANT_LEN as u64, vec![Some((other.address, other.key))]),
         12 => Frame::Held { next: 0 },
         13 => Frame::Taken { count: 0 },
-        14 => Frame::Open { publication: grant_id },
+        14 => Frame::Open { publication: PublicationId::from_raw(grant_id.to_raw()) },
         _ => link_ready(LinkId(near), 7),
     }
 }
@@ -311,7 +312,7 @@ pub(super) fn revoked(args: &AttackArgs) -> Result<Attacked> {
     let mut attacker = Attacker::new(args);
     while Instant::now() < end {
         let Some((insider, own)) = attacker.insider() else { break };
-        let near = (1..=64).map(|near| own.grant.wrapping_sub(near));
+        let near = (1..=64).map(|near| GrantId::from_raw(own.grant.to_raw().wrapping_sub(near)));
         let frames: Vec<Frame> = near.chain([other.grant; 8]).map(|grant| Frame::Revoked { grant }).collect();
         // The victim may end the connection, and the next round makes another one.
         if insider.speaker.send_bytes(&encoded(&frames)?).is_ok() {

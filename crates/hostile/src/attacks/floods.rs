@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use farreach_proto::counter::LinkId;
+use farreach_proto::ids::GrantId;
 use farreach_proto::wire::{Frame, LinkOffer};
 
 use super::{AttackArgs, sleep_until};
@@ -41,13 +42,14 @@ pub(super) fn hello_rails(args: &AttackArgs) -> Result<Attacked> {
 
 /// Sends grants with many keys, all empty.
 pub(super) fn grant_keys(args: &AttackArgs) -> Result<Attacked> {
-    let frames = (0..args.count).map(|id| grant(id + 1, 1 << 20, vec![None; KEYS]));
+    let frames = (0..args.count).map(|id| grant(GrantId::from_raw(id + 1), 1 << 20, vec![None; KEYS]));
     flood(args, frames, 1, &format!("grants of {KEYS} keys"))
 }
 
 /// Sends grants whose ids fall into one place of a table that hashes by multiplication.
 pub(super) fn grant_ids(args: &AttackArgs) -> Result<Attacked> {
-    let frames = (1..=args.count).map(|number| grant(colliding(number), 1 << 20, Vec::new()));
+    let frames =
+        (1..=args.count).map(|number| grant(GrantId::from_raw(colliding(number)), 1 << 20, Vec::new()));
     flood(args, frames, BURST, "grants with colliding ids")
 }
 

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use farreach_proto::counter::{CounterId, LinkId};
+use farreach_proto::ids::{GrantId, PublicationId, SharedCounterId};
 use farreach_proto::rail::Scope;
 use farreach_proto::wire::fields::{Field, Kind};
 use farreach_proto::wire::{BoundKey, Frame, Hello, LinkOffer};
@@ -84,9 +85,10 @@ fn set(field: Field<'_>, of_link: LinkId, of_counter: CounterId, limit: u64) {
         Field::Flag(flag) => *flag = limit > 0,
         Field::Link(link) => *link = of_link,
         Field::Counter(counter) => *counter = of_counter,
-        Field::Grant(number) | Field::Token(number) | Field::Mark(number) | Field::Number(number) => {
-            *number = limit;
-        }
+        Field::Grant(grant) => *grant = GrantId::from_raw(limit),
+        Field::Publication(publication) => *publication = PublicationId::from_raw(limit),
+        Field::Shared(shared) => *shared = SharedCounterId::from_raw(limit),
+        Field::Mark(number) | Field::Number(number) => *number = limit,
         Field::Short(number) => *number = limit as u32,
         Field::Rail(rail) => *rail = limit as u16,
         Field::Rights(rights) => *rights = limit as u8,
@@ -95,7 +97,9 @@ fn set(field: Field<'_>, of_link: LinkId, of_counter: CounterId, limit: u64) {
         Field::Text(text) => text.push_str("at the limit"),
         Field::Rails(rails) => rails.resize((limit % 101) as usize, String::new()),
         Field::Keys(keys) => keys.push(Some((limit, limit))),
-        Field::BoundKeys(keys) => keys.push(BoundKey { grant: limit, address: limit, key: limit }),
+        Field::BoundKeys(keys) => {
+            keys.push(BoundKey { grant: GrantId::from_raw(limit), address: limit, key: limit })
+        }
         Field::Names(names) => names.push((of_link, of_counter)),
     }
 }
@@ -146,7 +150,7 @@ pub(super) fn bad_grants(args: &AttackArgs) -> Result<Attacked> {
     let pause = Duration::from_millis(args.lasts / args.count.max(1));
     for (number, (len, address)) in cases.iter().cycle().take(args.count.try_into()?).enumerate() {
         let mut insider = args.join()?;
-        let id = number as u64 + 1;
+        let id = GrantId::from_raw(number as u64 + 1);
         insider.speaker.send(&grant(id, *len, vec![Some((*address, 7)); 4]))?;
         let bytes = format!("use {}", grant_token(id)).into_bytes();
         insider.speaker.send(&Frame::Message { sequence: 0, bytes })?;

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use farreach_proto::ids::PublicationId;
 use farreach_proto::wire::Frame;
 
 use super::AttackArgs;
@@ -16,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// to write with the key that it got, and to open it again.
 pub(super) fn openings(args: &AttackArgs) -> Result<Attacked> {
     let token = args.publication.as_deref().context("this attack needs the token of a publication")?;
-    let publication = u64::from_str_radix(token.trim_start_matches("p-"), 16)?;
+    let publication = PublicationId::from_raw(u64::from_str_radix(token.trim_start_matches("p-"), 16)?);
     let (mut attacked, end) = (Attacked::default(), args.end());
     while attacked.attempts == 0 || Instant::now() < end {
         if let Err(error) = once(args, publication, &mut attacked) {
@@ -30,7 +31,7 @@ pub(super) fn openings(args: &AttackArgs) -> Result<Attacked> {
     Ok(attacked)
 }
 
-fn once(args: &AttackArgs, publication: u64, attacked: &mut Attacked) -> Result<()> {
+fn once(args: &AttackArgs, publication: PublicationId, attacked: &mut Attacked) -> Result<()> {
     let mut insider = Insider::join(args.address, &args.rail, OPENER)?;
     // The first message tells the names of a grant and a counter, the second one that it is revoked.
     let (deadline, mut is_asked, mut key) = (Instant::now() + PATIENCE, false, None);
@@ -61,7 +62,8 @@ fn once(args: &AttackArgs, publication: u64, attacked: &mut Attacked) -> Result<
     }
     insider.speaker.send(&Frame::Open { publication })?;
     if insider.await_opened()?.is_some() {
-        attacked.breach("a publication was opened after it was revoked", format!("{publication:#x}"));
+        attacked
+            .breach("a publication was opened after it was revoked", format!("{:#x}", publication.to_raw()));
     }
     if let Some((address, key)) = key {
         attacked.count("written afterwards", 1);

@@ -4,6 +4,7 @@ use super::in_flight::{InFlight, Requested};
 use super::peer::Link;
 use super::{Event, Machine, NewAtomic, PeerKey};
 use crate::error::AtomicError;
+use crate::ids::GrantId;
 use crate::inflight::SlotId;
 use crate::lost::LostReason;
 use crate::rail::{Refusal, RemoteSegment, RequestError};
@@ -62,7 +63,7 @@ impl Machine {
     fn place_of(
         &mut self,
         key: PeerKey,
-        grant: u64,
+        grant: GrantId,
         offset: u64,
     ) -> Result<(usize, RemoteSegment), AtomicError> {
         let rails = &self.rails;
@@ -113,7 +114,7 @@ impl Machine {
     }
 
     /// Accounts an atomic that a card has accepted.
-    pub(super) fn atomic_posted(&mut self, key: PeerKey, grant: u64, slot: SlotId) {
+    pub(super) fn atomic_posted(&mut self, key: PeerKey, grant: GrantId, slot: SlotId) {
         let peer = &mut self.peers[key];
         peer.atomics.posted(slot);
         // From now on the peer must not be told that nothing uses the grant.

@@ -11,6 +11,7 @@
 use super::own_grants::OwnGrant;
 use super::{Machine, PeerChange, PeerKey};
 use crate::counter::LinkId;
+use crate::ids::GrantId;
 use crate::lost::LostReason;
 use crate::machine::work::Control;
 use crate::rail::{LinkKey, RailError};
@@ -24,7 +25,7 @@ impl Machine {
         if !self.rails[peer.links[index].rail()].properties().keys_are_bound {
             return;
         }
-        let grants: Vec<u64> = peer.own_grants.iter().copied().collect();
+        let grants: Vec<GrantId> = peer.own_grants.iter().copied().collect();
         // All are bound to the new link.
         self.peers[key].unbound.retain(|(of, _)| *of != index);
         for grant in grants {
@@ -33,7 +34,7 @@ impl Machine {
     }
 
     /// Binds the key of a grant to a link, if that is connected and its rail binds keys.
-    pub(super) fn bind_key(&mut self, key: PeerKey, index: usize, grant: u64) {
+    pub(super) fn bind_key(&mut self, key: PeerKey, index: usize, grant: GrantId) {
         let peer = &self.peers[key];
         let (rail, end) = (peer.links[index].rail(), peer.links[index].connected_end());
         // A link that is not connected yet gets the keys of all grants when it is.
@@ -50,7 +51,7 @@ impl Machine {
         &mut self,
         rail: usize,
         link: LinkKey,
-        grant: u64,
+        grant: GrantId,
         bound: Result<(u64, u64), RailError>,
     ) {
         let may_tell = self.grants.get_mut(grant).is_some_and(|grant| grant.end_binding());
@@ -75,7 +76,7 @@ impl Machine {
     /// Handles a key that its rail cannot bind to a link for a reason that leaves the link as it is, such
     /// as too few descriptors on this side. It is tried again later. Until then, only what needs the key
     /// waits.
-    pub fn handle_key_not_bound(&mut self, rail: usize, link: LinkKey, grant: u64, error: RailError) {
+    pub fn handle_key_not_bound(&mut self, rail: usize, link: LinkKey, grant: GrantId, error: RailError) {
         if !self.grants.get_mut(grant).is_some_and(OwnGrant::end_binding) {
             return self.run_revoke(grant);
         }

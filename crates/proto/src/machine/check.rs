@@ -10,6 +10,7 @@ use super::in_flight::{InFlight, Requested};
 use super::peer::{Peer, Phase};
 use super::timers::{INTERVAL, NEVER};
 use super::{Machine, PeerKey};
+use crate::ids::GrantId;
 use crate::inflight::SlotId;
 use crate::outbox::Posted;
 use crate::priority::Priority;
@@ -125,7 +126,7 @@ impl Machine {
         if peer.is_lost() {
             return;
         }
-        let mut uses: BTreeMap<u64, u32> = BTreeMap::new();
+        let mut uses: BTreeMap<GrantId, u32> = BTreeMap::new();
         for (_, transfer) in peer.transfers.iter() {
             for range in transfer.regions().as_slice() {
                 *uses.entry(range.grant).or_default() += 1;

@@ -3,6 +3,7 @@
 use super::{OpId, PeerKey};
 use crate::counter::{CounterId, Outcome};
 use crate::error::{AtomicError, OpenError, SendError};
+use crate::ids::{GrantId, SharedCounterId};
 use crate::lost::LostReason;
 use crate::rail::RailError;
 use crate::rights::Rights;
@@ -27,7 +28,7 @@ pub enum Event {
     /// A peer has opened a shared counter of this side, and raises it by a counter of its own.
     CounterJoined {
         /// The shared counter.
-        shared: u64,
+        shared: SharedCounterId,
         /// The peer.
         peer: PeerKey,
         /// The counter of the peer.
@@ -49,7 +50,7 @@ pub enum Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenedMemory {
     /// The grant.
-    pub grant: u64,
+    pub grant: GrantId,
     /// The length in bytes.
     pub len: u64,
     /// The rights of this side.

@@ -6,6 +6,7 @@ use super::peer::Link;
 use super::rail::RailState;
 use super::work::{Control, KeysEnded};
 use super::{Event, Machine, OpId, PeerChange, PeerKey};
+use crate::ids::GrantId;
 use crate::lost::LostReason;
 use crate::rail::{EndedKeys, Properties, RailError, Scope};
 use crate::rights::Rights;
@@ -80,7 +81,7 @@ impl Machine {
     /// # Panics
     ///
     /// Panics if the peer is lost: nothing would end the grant.
-    pub fn grant(&mut self, key: PeerKey, len: u64, rights: Rights, keys: RemoteKeys, now: u64) -> u64 {
+    pub fn grant(&mut self, key: PeerKey, len: u64, rights: Rights, keys: RemoteKeys, now: u64) -> GrantId {
         self.now = now;
         let RemoteKeys { scope, by_rail } = keys;
         let reports =
@@ -102,7 +103,7 @@ impl Machine {
     }
 
     /// Begins to revoke a grant. The user's handle must be gone.
-    pub fn revoke(&mut self, op: Option<OpId>, id: u64, deadline: u64, now: u64) {
+    pub fn revoke(&mut self, op: Option<OpId>, id: GrantId, deadline: u64, now: u64) {
         self.now = now;
         match self.grants.revoke(id, op, deadline, now) {
             Some(wish) => self.begin_revoke(id, wish),
@@ -111,7 +112,7 @@ impl Machine {
     }
 
     /// Begins to do what a revocation wishes.
-    pub(super) fn begin_revoke(&mut self, id: u64, Wish { peer: key, is_first, begins, before }: Wish) {
+    pub(super) fn begin_revoke(&mut self, id: GrantId, Wish { peer: key, is_first, begins, before }: Wish) {
         self.answer_revoke(before, Err("a later revoke replaced this one"));
         if begins {
             self.peers[key].revoking += 1;
@@ -126,7 +127,7 @@ impl Machine {
 
     /// Handles the confirmation that a peer has stopped using a grant. A peer can confirm only its
     /// own grants.
-    pub(super) fn on_revoked(&mut self, key: PeerKey, id: u64) {
+    pub(super) fn on_revoked(&mut self, key: PeerKey, id: GrantId) {
         if self.grants.of_peer(id, key).is_some_and(OwnGrant::acknowledge) {
             self.run_revoke(id);
         }
@@ -145,7 +146,7 @@ impl Machine {
     }
 
     /// Takes the next step of a revocation.
-    pub(super) fn run_revoke(&mut self, id: u64) {
+    pub(super) fn run_revoke(&mut self, id: GrantId) {
         // It may have been given back since it was queued, or since its key was asked for.
         let Some(grant) = self.grants.get_mut(id) else { return };
         // A peer is not forgotten before all its grants are given back.
@@ -172,7 +173,7 @@ impl Machine {
     }
 
     /// Handles the result of ending keys.
-    pub fn handle_keys_ended(&mut self, id: u64, ended: KeysEnded) {
+    pub fn handle_keys_ended(&mut self, id: GrantId, ended: KeysEnded) {
         let KeysEnded { errors, too_full, is_proven, awaited } = ended;
         let now = self.now;
         let is_alive = |rail: &usize| self.rails.get(*rail).is_some_and(|rail| rail.death().is_none());
@@ -197,7 +198,7 @@ impl Machine {
 
     /// Handles the report of a rail that nothing of a peer lands any more with an ended key.
     /// `is_proven`: this was the last key by which the memory could be reached.
-    pub fn handle_key_proven(&mut self, rail: usize, id: u64, is_proven: bool) {
+    pub fn handle_key_proven(&mut self, rail: usize, id: GrantId, is_proven: bool) {
         // At its deadline the memory comes back without a proof, which may follow.
         let Some(grant) = self.grants.get_mut(id) else { return };
         grant.key_proven(rail, is_proven);
@@ -206,7 +207,7 @@ impl Machine {
 
     /// Handles the reasons for which rails cannot prove the end of a key at this time. They are asked
     /// again.
-    pub fn handle_not_proven(&mut self, id: u64, errors: Vec<RailError>) {
+    pub fn handle_not_proven(&mut self, id: GrantId, errors: Vec<RailError>) {
         let grant = self.grants.get_mut(id).expect("rails are asked before the memory comes back");
         let key = grant.peer();
         if !errors.is_empty() && grant.must_tell() {
@@ -218,7 +219,7 @@ impl Machine {
 
     /// Asks for the proof that an ended key does not give: the end of the peer's links where a link
     /// ends alone, which is done before the memory is given back, and otherwise a reset of the rail.
-    fn stop(&mut self, id: u64, resets: Resets) -> Stop {
+    fn stop(&mut self, id: GrantId, resets: Resets) -> Stop {
         self.end_links_of(id);
         let rails = &self.rails;
         let grant = self.grants.get_mut(id).expect("the end of a link gives no memory back");
@@ -262,7 +263,7 @@ impl Machine {
 
     /// Ends the links over which the peer of a grant may have operations in flight with ended keys.
     /// It connects again.
-    fn end_links_of(&mut self, id: u64) {
+    fn end_links_of(&mut self, id: GrantId) {
         let grant = self.grants.get(id).expect("a proof is asked for a grant");
         let (key, of_grant) = (grant.peer(), grant.scope());
         for index in 0..self.peers[key].links.len() {
@@ -281,7 +282,7 @@ impl Machine {
     }
 
     /// Gives memory back. Without a proof it stays exposed, and is no slice.
-    fn give_back(&mut self, id: u64, is_proven: bool) {
+    fn give_back(&mut self, id: GrantId, is_proven: bool) {
         let grant = self.grants.get_mut(id).expect("the grant whose step it is");
         let (op, key) = (grant.give_back(), grant.peer());
         // The memory of a publication stays with it, and does not show whether this grant has ended.
@@ -293,7 +294,7 @@ impl Machine {
 
     /// Handles the result of giving memory back. `is_back` is `false` if the user holds a handle
     /// again.
-    pub fn handle_given_back(&mut self, id: u64, op: Option<OpId>, is_back: bool) {
+    pub fn handle_given_back(&mut self, id: GrantId, op: Option<OpId>, is_back: bool) {
         if !is_back {
             // The user's wait timed out and the grant was returned to the user. It stays until the
             // user revokes it again, and nothing waits for it until then.
@@ -355,13 +356,13 @@ impl Machine {
     }
 
     /// Returns the length and the rights of a grant of the peer.
-    pub fn granted(&mut self, key: PeerKey, grant: u64) -> Option<(u64, Rights)> {
+    pub fn granted(&mut self, key: PeerKey, grant: GrantId) -> Option<(u64, Rights)> {
         let granted = self.peer(key)?.granted.get(grant)?;
         (!granted.is_revoked()).then_some((granted.len(), granted.rights()))
     }
 
     /// Returns the scope of the rails over which a grant of the peer can be used.
-    pub fn scope_of(&self, key: PeerKey, grant: u64) -> Option<Scope> {
+    pub fn scope_of(&self, key: PeerKey, grant: GrantId) -> Option<Scope> {
         Some(self.peers.get(key)?.granted.get(grant)?.scope())
     }
 
@@ -372,7 +373,7 @@ impl Machine {
 
     /// Handles a revocation by the peer: begins nothing more, and confirms when nothing is in
     /// flight.
-    pub(super) fn on_revoke(&mut self, key: PeerKey, id: u64) {
+    pub(super) fn on_revoke(&mut self, key: PeerKey, id: GrantId) {
         let now = self.now;
         let peer = &mut self.peers[key];
         // Nothing can use a grant that is unknown here, so it is confirmed at once.
@@ -388,7 +389,7 @@ impl Machine {
     }
 
     /// Ends a use of a grant by a transfer or an atomic.
-    pub(super) fn release(&mut self, key: PeerKey, grant: u64) {
+    pub(super) fn release(&mut self, key: PeerKey, grant: GrantId) {
         if self.peers[key].granted.end_use(grant) {
             self.confirm_unused(key);
         }

@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 use super::id_map::IdMap;
 use super::names::Names;
 use super::{OpId, PeerKey};
+use crate::ids::{GrantId, PublicationId};
 use crate::rail::Scope;
 
 /// The maximum number of revocations that one run of the timers handles: a lost peer may have had a
@@ -34,9 +35,9 @@ const ASKED_BACK: &str = "memory is given back once for each time that it is ask
 /// All grants of local memory, by id.
 #[derive(Debug, Default)]
 pub(super) struct OwnGrants {
-    grants: IdMap<u64, OwnGrant>,
+    grants: IdMap<GrantId, OwnGrant>,
     /// Grants being revoked, in turn. Some may be given back already.
-    revoking: VecDeque<u64>,
+    revoking: VecDeque<GrantId>,
 }
 
 /// A grant of local memory to a peer.
@@ -55,7 +56,7 @@ pub(super) struct OwnGrant {
     /// Whether a rail's reason for which it cannot prove the end was reported.
     has_told: bool,
     /// The publication that it belongs to.
-    publication: Option<u64>,
+    publication: Option<PublicationId>,
     ending: Option<Ending>,
 }
 
@@ -189,7 +190,7 @@ pub(super) struct GivenBack {
     /// A request that revoked it meanwhile.
     pub(super) later: Option<OpId>,
     /// The publication that it belonged to.
-    pub(super) publication: Option<u64>,
+    pub(super) publication: Option<PublicationId>,
 }
 
 impl OwnGrants {
@@ -203,9 +204,9 @@ impl OwnGrants {
         scope: Scope,
         proof_ns: Option<u64>,
         names: &mut Names,
-    ) -> u64 {
+    ) -> GrantId {
         // Random: a peer that counts from its own ids must not find those of others.
-        let id = names.draw(|id| !self.grants.contains_key(&id));
+        let id = GrantId(names.draw(|id| !self.grants.contains_key(&GrantId(id))));
         let (keys, awaited) = (Keys::Alive, Vec::new());
         let (has_told, publication, ending) = (false, None, None);
         let grant =
@@ -214,17 +215,17 @@ impl OwnGrants {
         id
     }
 
-    pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut OwnGrant> {
+    pub(super) fn get_mut(&mut self, id: GrantId) -> Option<&mut OwnGrant> {
         self.grants.get_mut(&id)
     }
 
     /// Returns a grant if it belongs to this peer.
-    pub(super) fn of_peer(&mut self, id: u64, key: PeerKey) -> Option<&mut OwnGrant> {
+    pub(super) fn of_peer(&mut self, id: GrantId, key: PeerKey) -> Option<&mut OwnGrant> {
         self.grants.get_mut(&id).filter(|grant| grant.peer == key)
     }
 
     /// Begins to revoke a grant until a deadline. Returns `None` if there is no such grant.
-    pub(super) fn revoke(&mut self, id: u64, op: Option<OpId>, deadline: u64, now: u64) -> Option<Wish> {
+    pub(super) fn revoke(&mut self, id: GrantId, op: Option<OpId>, deadline: u64, now: u64) -> Option<Wish> {
         let until = Until { deadline, is_proven: false };
         let wish = self.begin_to_revoke(id, until, now)?;
         let ending = self.grants.get_mut(&id).and_then(|grant| grant.ending.as_mut());
@@ -234,12 +235,12 @@ impl OwnGrants {
 
     /// Begins to revoke a grant of published memory. A revocation under way is done as early as any of
     /// them demands.
-    pub(super) fn revoke_published(&mut self, id: u64, until: Until, now: u64) -> Option<Wish> {
+    pub(super) fn revoke_published(&mut self, id: GrantId, until: Until, now: u64) -> Option<Wish> {
         let before = self.grants.get(&id)?.ending.as_ref().map(|ending| ending.until);
         self.begin_to_revoke(id, before.map_or(until, |before| before.and(until)), now)
     }
 
-    fn begin_to_revoke(&mut self, id: u64, until: Until, now: u64) -> Option<Wish> {
+    fn begin_to_revoke(&mut self, id: GrantId, until: Until, now: u64) -> Option<Wish> {
         let grant = self.grants.get_mut(&id)?;
         let peer = grant.peer;
         let proof_at = until.deadline - lead(grant.proof_ns, until.deadline.saturating_sub(now));
@@ -270,13 +271,13 @@ impl OwnGrants {
 
     /// Takes the grants that one run of the timers handles out of the queue. The caller returns
     /// them by [`put_back`](Self::put_back).
-    pub(super) fn take_revoking(&mut self) -> Vec<u64> {
+    pub(super) fn take_revoking(&mut self) -> Vec<GrantId> {
         let count = self.revoking.len().min(REVOKES_AT_ONCE);
         self.revoking.drain(..count).collect()
     }
 
     /// Queues a grant again, unless it was given back, or is with the user.
-    pub(super) fn put_back(&mut self, id: u64) {
+    pub(super) fn put_back(&mut self, id: GrantId) {
         // It was given back after it was queued.
         let Some(ending) = self.grants.get_mut(&id).and_then(|grant| grant.ending.as_mut()) else { return };
         ending.is_queued = ending.way != Way::WithUser;
@@ -286,7 +287,7 @@ impl OwnGrants {
     }
 
     /// Returns the publication that a grant belongs to.
-    pub(super) fn publication_of(&self, id: u64) -> Option<u64> {
+    pub(super) fn publication_of(&self, id: GrantId) -> Option<PublicationId> {
         self.grants.get(&id)?.publication
     }
 
@@ -295,7 +296,7 @@ impl OwnGrants {
     /// # Panics
     ///
     /// Panics if it was not about to be: a peer may reach memory then that its user takes for free.
-    pub(super) fn given_back(&mut self, id: u64) -> GivenBack {
+    pub(super) fn given_back(&mut self, id: GrantId) -> GivenBack {
         let OwnGrant { peer, publication, ending, .. } = self.grants.remove(&id).expect(ASKED_BACK);
         let ending = ending.expect(ASKED_BACK);
         assert!(matches!(ending.way, Way::Going { .. }), "grant {id} is back, and was {:?}", ending.way);
@@ -304,7 +305,7 @@ impl OwnGrants {
 
     /// Handles that memory cannot be given back, because the user holds the handle again. A later revoke
     /// continues from here. Returns the peer, unless that revoke has come already.
-    pub(super) fn left_with_user(&mut self, id: u64) -> Option<PeerKey> {
+    pub(super) fn left_with_user(&mut self, id: GrantId) -> Option<PeerKey> {
         let grant = self.grants.get_mut(&id).expect(ASKED_BACK);
         let ending = grant.ending.as_mut().expect(ASKED_BACK);
         let is_asked = ending.way == Way::Going { is_asked: true };
@@ -325,17 +326,17 @@ impl OwnGrants {
         self.grants.len()
     }
 
-    pub(super) fn get(&self, id: u64) -> Option<&OwnGrant> {
+    pub(super) fn get(&self, id: GrantId) -> Option<&OwnGrant> {
         self.grants.get(&id)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &OwnGrant)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (GrantId, &OwnGrant)> {
         self.grants.iter().map(|(id, grant)| (*id, grant))
     }
 
     /// Checks that each revocation that can go on is queued, once.
     pub(super) fn check(&self) {
-        let queued: BTreeSet<u64> = self.revoking.iter().copied().collect();
+        let queued: BTreeSet<GrantId> = self.revoking.iter().copied().collect();
         assert_eq!(queued.len(), self.revoking.len(), "grants: one is revoked twice: {:?}", self.revoking);
         for (id, grant) in &self.grants {
             let is_queued = grant.ending.as_ref().is_some_and(|ending| ending.is_queued);
@@ -357,7 +358,7 @@ impl OwnGrant {
     }
 
     /// Returns the publication that it belongs to.
-    pub(super) fn publication(&self) -> Option<u64> {
+    pub(super) fn publication(&self) -> Option<PublicationId> {
         self.publication
     }
 
@@ -380,7 +381,7 @@ impl OwnGrant {
     }
 
     /// Notes that it is the grant of published memory.
-    pub(super) fn belongs_to(&mut self, publication: u64) {
+    pub(super) fn belongs_to(&mut self, publication: PublicationId) {
         self.publication = Some(publication);
     }
 
@@ -513,7 +514,7 @@ mod tests {
     const DEADLINE: u64 = 100;
 
     /// Returns a grant that is being revoked.
-    fn revoked() -> (OwnGrants, u64) {
+    fn revoked() -> (OwnGrants, GrantId) {
         let mut grants = OwnGrants::default();
         let id = grants.add(PEER, SCOPE, None, &mut Names::new([7; 32]));
         let wish = grants.revoke(id, Some(OP), DEADLINE, 0);
@@ -529,7 +530,7 @@ mod tests {
         Next::GiveBack { is_proven }
     }
 
-    fn next(grants: &mut OwnGrants, id: u64, reach: Reach, now: u64) -> Next {
+    fn next(grants: &mut OwnGrants, id: GrantId, reach: Reach, now: u64) -> Next {
         grants.get_mut(id).unwrap().next(reach, now)
     }
 
@@ -583,7 +584,7 @@ mod tests {
         assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), Next::Wait, "the deadline is another one");
         assert_eq!(grants.take_revoking(), [id], "once");
         grants.put_back(id);
-        assert!(grants.are_revoking() && grants.revoke(!id, None, 1, 0).is_none());
+        assert!(grants.are_revoking() && grants.revoke(GrantId(!id.0), None, 1, 0).is_none());
     }
 
     #[test]
@@ -662,7 +663,7 @@ mod tests {
     }
 
     /// Returns a grant over a rail that needs ten units of time for a proof, and reports it.
-    fn reported() -> (OwnGrants, u64) {
+    fn reported() -> (OwnGrants, GrantId) {
         let mut grants = OwnGrants::default();
         let id = grants.add(PEER, SCOPE, Some(10), &mut Names::new([7; 32]));
         grants.revoke(id, Some(OP), DEADLINE, 0);

@@ -13,12 +13,13 @@ use super::names::Names;
 use super::own_grants::Until;
 use super::{OpId, PeerKey};
 use crate::access::Access;
+use crate::ids::{GrantId, PublicationId};
 use crate::rights::Rights;
 
 /// All publications of this side, by id.
 #[derive(Debug, Default)]
 pub(super) struct Publications {
-    all: IdMap<u64, Publication>,
+    all: IdMap<PublicationId, Publication>,
     /// Requests to withdraw a publication from some peers, which are not answered.
     waits: Vec<Wait>,
 }
@@ -44,9 +45,9 @@ enum PeerGrant {
     Making {
         until: Option<Until>,
     },
-    Made(u64),
+    Made(GrantId),
     /// It is being revoked.
-    Ending(u64),
+    Ending(GrantId),
 }
 
 /// A publication that is being withdrawn from all peers.
@@ -60,7 +61,7 @@ struct Withdrawal {
 #[derive(Debug)]
 struct Wait {
     op: OpId,
-    publication: u64,
+    publication: PublicationId,
     deadline: u64,
     /// The peers whose grants have not ended.
     peers: BTreeSet<PeerKey>,
@@ -70,7 +71,7 @@ struct Wait {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Opening {
     /// It has this grant already.
-    Known(u64),
+    Known(GrantId),
     /// A grant for it is being made.
     Begun,
     /// It gets one with these rights.
@@ -81,8 +82,8 @@ pub(super) enum Opening {
 
 impl Publications {
     /// Adds a publication. Returns its id, which no peer can guess.
-    pub(super) fn add(&mut self, rights: Rights, access: Access, names: &mut Names) -> u64 {
-        let id = names.draw(|id| !self.all.contains_key(&id));
+    pub(super) fn add(&mut self, rights: Rights, access: Access, names: &mut Names) -> PublicationId {
+        let id = PublicationId(names.draw(|id| !self.all.contains_key(&PublicationId(id))));
         let (admission, grants, withdrawal) = (Admission::new(access), BTreeMap::new(), None);
         let unstopped = BTreeMap::new();
         self.all.insert(id, Publication { rights, admission, grants, unstopped, withdrawal });
@@ -90,13 +91,13 @@ impl Publications {
     }
 
     /// Returns who may open a publication; `None` if there is no such publication.
-    pub(super) fn admission(&mut self, id: u64) -> Option<&mut Admission> {
+    pub(super) fn admission(&mut self, id: PublicationId) -> Option<&mut Admission> {
         Some(&mut self.all.get_mut(&id)?.admission)
     }
 
     /// Decides about a peer whose certificate has these names. [`made`](Self::made) or
     /// [`ended`](Self::ended) follows if it gets a grant.
-    pub(super) fn open(&mut self, id: u64, peer: PeerKey, names: &[String]) -> Opening {
+    pub(super) fn open(&mut self, id: PublicationId, peer: PeerKey, names: &[String]) -> Opening {
         let Some(it) = self.all.get_mut(&id).filter(|it| it.withdrawal.is_none()) else {
             return Opening::Refused("there is no such publication, or it was revoked");
         };
@@ -120,7 +121,13 @@ impl Publications {
 
     /// Notes the grant that was made for a peer. Returns how it must be revoked, if it was withdrawn
     /// meanwhile, or the peer is not there any more.
-    pub(super) fn made(&mut self, id: u64, peer: PeerKey, grant: u64, is_there: bool) -> Option<Until> {
+    pub(super) fn made(
+        &mut self,
+        id: PublicationId,
+        peer: PeerKey,
+        grant: GrantId,
+        is_there: bool,
+    ) -> Option<Until> {
         let entry = self.all.get_mut(&id).and_then(|it| it.grants.get_mut(&peer));
         // Nobody has asked for it, so nobody else would end it.
         let Some(entry) = entry else { return Some(Until::NEVER) };
@@ -137,10 +144,10 @@ impl Publications {
     /// Begins to end the grants of some peers. Returns those to revoke: others are being made.
     pub(super) fn end(
         &mut self,
-        id: u64,
+        id: PublicationId,
         until: Until,
         peers: impl IntoIterator<Item = PeerKey>,
-    ) -> Vec<u64> {
+    ) -> Vec<GrantId> {
         // Only a grant that nobody has asked for outlives its publication.
         let Some(it) = self.all.get_mut(&id) else { return Vec::new() };
         peers.into_iter().filter_map(|peer| it.grants.get_mut(&peer)?.end(until)).collect()
@@ -151,11 +158,11 @@ impl Publications {
     /// [`late`](Self::late) later.
     pub(super) fn withdraw_from(
         &mut self,
-        id: u64,
+        id: PublicationId,
         op: Option<OpId>,
         deadline: u64,
         of: impl Fn(PeerKey) -> bool,
-    ) -> Option<Vec<u64>> {
+    ) -> Option<Vec<GrantId>> {
         let holders = self.all.get(&id)?.grants.keys().copied();
         let peers: BTreeSet<PeerKey> = holders.filter(|peer| of(*peer)).collect();
         if peers.is_empty() {
@@ -170,7 +177,12 @@ impl Publications {
 
     /// Begins to withdraw a publication. Returns the grants to revoke, or `None` if there is no such
     /// publication, or it is being withdrawn already.
-    pub(super) fn withdraw(&mut self, id: u64, op: Option<OpId>, deadline: u64) -> Option<Vec<u64>> {
+    pub(super) fn withdraw(
+        &mut self,
+        id: PublicationId,
+        op: Option<OpId>,
+        deadline: u64,
+    ) -> Option<Vec<GrantId>> {
         let it = self.all.get_mut(&id).filter(|it| it.withdrawal.is_none())?;
         // From now on nobody can open it, so the number of its grants only falls.
         it.withdrawal = Some(Withdrawal { op });
@@ -180,7 +192,7 @@ impl Publications {
 
     /// Notes that the grant of a peer has ended, or was not made. Returns the requests that have waited
     /// for it and for no other.
-    pub(super) fn ended(&mut self, id: u64, peer: PeerKey) -> Vec<OpId> {
+    pub(super) fn ended(&mut self, id: PublicationId, peer: PeerKey) -> Vec<OpId> {
         if let Some(it) = self.all.get_mut(&id) {
             it.grants.remove(&peer);
         }
@@ -190,14 +202,18 @@ impl Publications {
     }
 
     /// Notes that a rail could not end the key of a peer with these names.
-    pub(super) fn key_failed(&mut self, id: u64, peer: PeerKey, names: &[String]) {
+    pub(super) fn key_failed(&mut self, id: PublicationId, peer: PeerKey, names: &[String]) {
         if let Some(it) = self.all.get_mut(&id) {
             it.unstopped.insert(peer, names.to_vec());
         }
     }
 
     /// Returns `true` if the key of a peer that is concerned has not ended.
-    pub(super) fn is_unstopped(&self, id: u64, concerns: impl Fn(PeerKey, &[String]) -> bool) -> bool {
+    pub(super) fn is_unstopped(
+        &self,
+        id: PublicationId,
+        concerns: impl Fn(PeerKey, &[String]) -> bool,
+    ) -> bool {
         self.all.get(&id).is_some_and(|it| it.unstopped.iter().any(|(peer, names)| concerns(*peer, names)))
     }
 
@@ -212,14 +228,14 @@ impl Publications {
     }
 
     /// Takes the requests that wait for the end of a grant, because it ends without a proof.
-    pub(super) fn not_proven(&mut self, id: u64, peer: PeerKey) -> Vec<OpId> {
+    pub(super) fn not_proven(&mut self, id: PublicationId, peer: PeerKey) -> Vec<OpId> {
         let is_of = |wait: &mut Wait| wait.publication == id && wait.peers.contains(&peer);
         self.waits.extract_if(.., is_of).map(|wait| wait.op).collect()
     }
 
     /// Removes a publication that is being withdrawn and has no grant left. Returns the request to
     /// answer, which is `None` if nobody waits.
-    pub(super) fn finish(&mut self, id: u64) -> Option<Option<OpId>> {
+    pub(super) fn finish(&mut self, id: PublicationId) -> Option<Option<OpId>> {
         let it = self.all.get(&id)?;
         // A publication without readers stays until its owner withdraws it.
         if it.withdrawal.is_none() || !it.grants.is_empty() {
@@ -229,7 +245,7 @@ impl Publications {
     }
 
     /// Returns the grant of a peer, if it is made.
-    pub(super) fn grant_of(&self, id: u64, peer: PeerKey) -> Option<u64> {
+    pub(super) fn grant_of(&self, id: PublicationId, peer: PeerKey) -> Option<GrantId> {
         match self.all.get(&id)?.grants.get(&peer)? {
             PeerGrant::Making { .. } => None,
             PeerGrant::Made(grant) | PeerGrant::Ending(grant) => Some(*grant),
@@ -237,8 +253,8 @@ impl Publications {
     }
 
     /// Iterates over all grants that are made: publications, peers and grants.
-    pub(super) fn iter_grants(&self) -> impl Iterator<Item = (u64, PeerKey, u64)> {
-        let of = |(id, it): (&u64, &Publication)| {
+    pub(super) fn iter_grants(&self) -> impl Iterator<Item = (PublicationId, PeerKey, GrantId)> {
+        let of = |(id, it): (&PublicationId, &Publication)| {
             let id = *id;
             it.grants.keys().map(move |peer| (id, *peer)).collect::<Vec<_>>()
         };
@@ -254,7 +270,7 @@ impl Publications {
 
 impl PeerGrant {
     /// Begins to end it. Returns the grant to revoke, if it is made.
-    fn end(&mut self, until: Until) -> Option<u64> {
+    fn end(&mut self, until: Until) -> Option<GrantId> {
         match self {
             Self::Making { until: before } => {
                 *before = Some(before.map_or(until, |before| before.and(until)));
@@ -277,13 +293,13 @@ mod tests {
     const TWO: PeerKey = PeerKey(2);
     const OP: OpId = OpId(5);
 
-    fn published(access: Access) -> (Publications, u64) {
+    fn published(access: Access) -> (Publications, PublicationId) {
         let mut all = Publications::default();
         let id = all.add(Rights::READ, access, &mut Names::new([7; 32]));
         (all, id)
     }
 
-    fn is_refused(all: &mut Publications, id: u64, peer: PeerKey) -> bool {
+    fn is_refused(all: &mut Publications, id: PublicationId, peer: PeerKey) -> bool {
         matches!(all.open(id, peer, &[]), Opening::Refused(_))
     }
 
@@ -292,10 +308,10 @@ mod tests {
         let (mut all, id) = published(Access::Anyone);
         assert_eq!(all.open(id, ONE, &[]), Opening::New(Rights::READ));
         assert_eq!(all.open(id, ONE, &[]), Opening::Begun, "it does not get another one");
-        assert_eq!(all.made(id, ONE, 11, true), None);
-        assert_eq!(all.open(id, ONE, &[]), Opening::Known(11));
+        assert_eq!(all.made(id, ONE, GrantId(11), true), None);
+        assert_eq!(all.open(id, ONE, &[]), Opening::Known(GrantId(11)));
         assert_eq!(all.open(id, TWO, &[]), Opening::New(Rights::READ));
-        assert!(is_refused(&mut all, !id, ONE));
+        assert!(is_refused(&mut all, PublicationId(!id.0), ONE));
         assert!(all.ended(id, ONE).is_empty() && all.finish(id).is_none());
         assert_eq!(all.open(id, ONE, &[]), Opening::New(Rights::READ), "it may open it again");
     }
@@ -315,11 +331,11 @@ mod tests {
     #[test]
     fn it_is_withdrawn_when_its_last_grant_has_ended() {
         let (mut all, id) = published(Access::Anyone);
-        for (peer, grant) in [(ONE, 11), (TWO, 12)] {
+        for (peer, grant) in [(ONE, GrantId(11)), (TWO, GrantId(12))] {
             all.open(id, peer, &[]);
             all.made(id, peer, grant, true);
         }
-        assert_eq!(all.withdraw(id, Some(OP), 9), Some(vec![11, 12]));
+        assert_eq!(all.withdraw(id, Some(OP), 9), Some(vec![GrantId(11), GrantId(12)]));
         assert_eq!(all.withdraw(id, None, 9), None, "once");
         assert!(is_refused(&mut all, id, ONE));
         assert!(all.ended(id, TWO).is_empty() && all.finish(id).is_none());
@@ -340,7 +356,7 @@ mod tests {
                 assert_eq!(all.withdraw(id, None, 10), Some(vec![]));
             }
             assert!(is_refused(&mut all, id, ONE), "even if it was admitted again");
-            assert_eq!(all.made(id, ONE, 11, true), Some(until));
+            assert_eq!(all.made(id, ONE, GrantId(11), true), Some(until));
             assert!(is_refused(&mut all, id, ONE));
             assert!(all.finish(id).is_none() && all.are_awaited());
             assert_eq!(all.late(20), [OpId(6)], "the other one has more time");
@@ -352,13 +368,13 @@ mod tests {
     #[test]
     fn a_request_waits_for_all_its_peers() {
         let (mut all, id) = published(Access::Anyone);
-        for (peer, grant) in [(ONE, 11), (TWO, 12)] {
+        for (peer, grant) in [(ONE, GrantId(11)), (TWO, GrantId(12))] {
             all.open(id, peer, &[]);
             all.made(id, peer, grant, true);
         }
-        assert_eq!(all.withdraw_from(id, Some(OP), 30, |_| true), Some(vec![11, 12]));
-        assert_eq!(all.withdraw_from(id, Some(OpId(6)), 30, |it| it == TWO), Some(vec![12]));
-        assert!(all.ended(!id, ONE).is_empty(), "of another publication");
+        assert_eq!(all.withdraw_from(id, Some(OP), 30, |_| true), Some(vec![GrantId(11), GrantId(12)]));
+        assert_eq!(all.withdraw_from(id, Some(OpId(6)), 30, |it| it == TWO), Some(vec![GrantId(12)]));
+        assert!(all.ended(PublicationId(!id.0), ONE).is_empty(), "of another publication");
         assert!(all.ended(id, ONE).is_empty());
         assert_eq!(all.not_proven(id, TWO), [OP, OpId(6)]);
         assert!(all.ended(id, TWO).is_empty() && !all.are_awaited());
@@ -367,9 +383,9 @@ mod tests {
     #[test]
     fn a_grant_that_nobody_waits_for_is_revoked() {
         let (mut all, id) = published(Access::Anyone);
-        assert_eq!(all.made(id, ONE, 11, true), Some(Until::NEVER), "it has not asked");
+        assert_eq!(all.made(id, ONE, GrantId(11), true), Some(Until::NEVER), "it has not asked");
         all.open(id, ONE, &[]);
-        assert_eq!(all.made(id, ONE, 11, false), Some(Until::NEVER), "it is gone");
-        assert_eq!(all.end(id, Until::NEVER, [ONE, TWO]), [11]);
+        assert_eq!(all.made(id, ONE, GrantId(11), false), Some(Until::NEVER), "it is gone");
+        assert_eq!(all.end(id, Until::NEVER, [ONE, TWO]), [GrantId(11)]);
     }
 }

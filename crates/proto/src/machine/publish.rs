@@ -9,6 +9,7 @@ use super::work::Control;
 use super::{Event, Machine, OpId, OpenedMemory, PeerKey};
 use crate::access::Access;
 use crate::error::OpenError;
+use crate::ids::{GrantId, PublicationId};
 use crate::lost::LostReason;
 use crate::machine::lose::told_by_peer;
 use crate::rail::RailError;
@@ -20,13 +21,13 @@ const NOT_PROVEN: &str = "it is not proven that the peer cannot access the memor
 
 impl Machine {
     /// Publishes memory, which the driver holds by the id that this returns. No peer can guess it.
-    pub fn publish(&mut self, rights: Rights, access: Access) -> u64 {
+    pub fn publish(&mut self, rights: Rights, access: Access) -> PublicationId {
         self.publications.add(rights, access, &mut self.names)
     }
 
     /// Permits peers whose certificate has this name, also if the publication was withdrawn from it.
     /// Returns `false` if there is no such publication, or everybody may open it.
-    pub fn admit(&mut self, publication: u64, name: &str) -> bool {
+    pub fn admit(&mut self, publication: PublicationId, name: &str) -> bool {
         self.publications.admission(publication).is_some_and(|it| it.admit(name))
     }
 
@@ -38,7 +39,7 @@ impl Machine {
     }
 
     /// Handles a peer's request to open a publication.
-    pub(super) fn on_open(&mut self, key: PeerKey, publication: u64) {
+    pub(super) fn on_open(&mut self, key: PeerKey, publication: PublicationId) {
         let peer = &self.peers[key];
         if peer.is_left() {
             return self.refuse_opening(key, publication, "this side closes the connection".to_owned());
@@ -55,7 +56,12 @@ impl Machine {
     }
 
     /// Handles the grant of published memory to a peer that has opened it.
-    pub fn handle_published(&mut self, publication: u64, key: PeerKey, made: Result<u64, RailError>) {
+    pub fn handle_published(
+        &mut self,
+        publication: PublicationId,
+        key: PeerKey,
+        made: Result<GrantId, RailError>,
+    ) {
         let is_there = self.peers.get(key).is_some_and(|peer| !peer.is_lost() && !peer.is_left());
         match made {
             Ok(grant) => {
@@ -77,13 +83,13 @@ impl Machine {
         }
     }
 
-    fn refuse_opening(&mut self, key: PeerKey, publication: u64, reason: String) {
+    fn refuse_opening(&mut self, key: PeerKey, publication: PublicationId, reason: String) {
         self.send(key, Frame::NotOpened { publication, reason });
     }
 
     /// Withdraws a publication from all peers. It is answered by [`Event::Revoked`] when the memory
     /// was given back.
-    pub fn withdraw(&mut self, op: Option<OpId>, publication: u64, deadline: u64, now: u64) {
+    pub fn withdraw(&mut self, op: Option<OpId>, publication: PublicationId, deadline: u64, now: u64) {
         self.now = now;
         let Some(grants) = self.publications.withdraw(publication, op, deadline) else {
             return self.answer_revoke(op, Err("there is no such publication"));
@@ -100,7 +106,7 @@ impl Machine {
     pub fn withdraw_from(
         &mut self,
         op: OpId,
-        publication: u64,
+        publication: PublicationId,
         (key, names): (PeerKey, &[String]),
         deadline: u64,
         now: u64,
@@ -117,7 +123,7 @@ impl Machine {
 
     /// Withdraws a publication from all peers whose certificate has this name, as
     /// [`withdraw_from`](Self::withdraw_from) does.
-    pub fn expel(&mut self, op: OpId, publication: u64, name: &str, deadline: u64, now: u64) {
+    pub fn expel(&mut self, op: OpId, publication: PublicationId, name: &str, deadline: u64, now: u64) {
         self.now = now;
         let Some(expelled) = self.publications.admission(publication).map(|it| it.expel(name)) else {
             return self.answer_revoke(Some(op), Ok(()));
@@ -129,7 +135,7 @@ impl Machine {
     fn end_access(
         &mut self,
         op: OpId,
-        publication: u64,
+        publication: PublicationId,
         deadline: u64,
         concerns: impl Fn(PeerKey, &[String]) -> bool,
     ) {
@@ -151,7 +157,7 @@ impl Machine {
         self.revoke_published(&grants, Until { deadline, is_proven: true });
     }
 
-    fn revoke_published(&mut self, grants: &[u64], until: Until) {
+    fn revoke_published(&mut self, grants: &[GrantId], until: Until) {
         for grant in grants {
             if let Some(wish) = self.grants.revoke_published(*grant, until, self.now) {
                 self.begin_revoke(*grant, wish);
@@ -160,7 +166,7 @@ impl Machine {
     }
 
     /// Handles the end of a grant that belongs to a publication, or that it could not be made.
-    pub(super) fn published_grant_ended(&mut self, publication: u64, key: PeerKey) {
+    pub(super) fn published_grant_ended(&mut self, publication: PublicationId, key: PeerKey) {
         for op in self.publications.ended(publication, key) {
             self.answer_revoke(Some(op), Ok(()));
         }
@@ -168,7 +174,7 @@ impl Machine {
     }
 
     /// Answers the requests to withdraw a publication from a peer whose grant ends without a proof.
-    pub(super) fn tell_not_proven(&mut self, publication: u64, key: PeerKey) {
+    pub(super) fn tell_not_proven(&mut self, publication: PublicationId, key: PeerKey) {
         for op in self.publications.not_proven(publication, key) {
             self.answer_revoke(Some(op), Err(NOT_PROVEN));
         }
@@ -185,7 +191,7 @@ impl Machine {
         }
     }
 
-    fn finish_withdrawal(&mut self, publication: u64) {
+    fn finish_withdrawal(&mut self, publication: PublicationId) {
         if let Some(op) = self.publications.finish(publication) {
             self.control.push_back(Control::GiveBackPublished { publication, op });
         }
@@ -208,7 +214,7 @@ impl Machine {
     }
 
     /// Opens a publication of a peer. It is answered by [`Event::Opened`].
-    pub fn open(&mut self, op: OpId, key: PeerKey, publication: u64, now: u64) {
+    pub fn open(&mut self, op: OpId, key: PeerKey, publication: PublicationId, now: u64) {
         self.now = now;
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else {
             let reason = LostReason::Gone;
@@ -224,18 +230,23 @@ impl Machine {
     }
 
     /// Handles the peer's answer that this side has a grant of its published memory.
-    pub(super) fn on_opened(&mut self, key: PeerKey, publication: u64, grant: u64) {
+    pub(super) fn on_opened(&mut self, key: PeerKey, publication: PublicationId, grant: GrantId) {
         let opened = self.granted(key, grant).map(|(len, rights)| OpenedMemory { grant, len, rights });
         let revoked = || OpenError::Refused { reason: "it was revoked meanwhile".into() };
         self.answer_opening(key, publication, &opened.ok_or_else(revoked));
     }
 
-    pub(super) fn on_not_opened(&mut self, key: PeerKey, publication: u64, reason: &str) {
+    pub(super) fn on_not_opened(&mut self, key: PeerKey, publication: PublicationId, reason: &str) {
         let reason = told_by_peer(reason);
         self.answer_opening(key, publication, &Err(OpenError::Refused { reason }));
     }
 
-    fn answer_opening(&mut self, key: PeerKey, publication: u64, answer: &Result<OpenedMemory, OpenError>) {
+    fn answer_opening(
+        &mut self,
+        key: PeerKey,
+        publication: PublicationId,
+        answer: &Result<OpenedMemory, OpenError>,
+    ) {
         let openings = &mut self.peers[key].openings;
         let answered = take_answered(openings, publication, answer.is_ok());
         if openings.contains_key(&publication) {
@@ -258,7 +269,7 @@ impl Machine {
 ///
 /// Success is for all of them. A refusal is for the first one, which was sent: the owner may have admitted
 /// this side after it, and before the others asked.
-pub(super) fn take_answered(asked: &mut BTreeMap<u64, Vec<OpId>>, id: u64, is_opened: bool) -> Vec<OpId> {
+pub(super) fn take_answered<K: Ord>(asked: &mut BTreeMap<K, Vec<OpId>>, id: K, is_opened: bool) -> Vec<OpId> {
     let mut ops = asked.remove(&id).unwrap_or_default();
     if !is_opened && ops.len() > 1 {
         asked.insert(id, ops.split_off(1));

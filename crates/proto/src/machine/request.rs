@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::counter::CounterId;
+use crate::ids::GrantId;
 use crate::plan::Plan;
 use crate::priority::Priority;
 use crate::rail::{RemoteSegment, WorkRequest};
@@ -28,7 +29,7 @@ pub enum Direction {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GrantRange {
     /// The grant.
-    pub grant: u64,
+    pub grant: GrantId,
     /// The offset of the range in the grant.
     pub base: u64,
     /// The length of the range in bytes.
@@ -118,7 +119,7 @@ pub struct NewAtomic {
     /// The peer.
     pub peer: PeerKey,
     /// The peer's grant.
-    pub grant: u64,
+    pub grant: GrantId,
     /// The offset of the eight bytes in the grant.
     pub offset: u64,
     /// The operation.

@@ -6,6 +6,7 @@ use super::{Event, Machine, OpId, PeerKey};
 use crate::access::Access;
 use crate::counter::CounterId;
 use crate::error::OpenError;
+use crate::ids::SharedCounterId;
 use crate::lost::LostReason;
 use crate::machine::lose::told_by_peer;
 use crate::wire::Frame;
@@ -14,25 +15,25 @@ impl Machine {
     /// Opens a counter that every permitted peer may raise. No peer can guess its id.
     /// [`Event::CounterJoined`] reports each peer that opens it, with the counter of this peer, to which
     /// further events refer.
-    pub fn share_counter(&mut self, access: Access) -> u64 {
+    pub fn share_counter(&mut self, access: Access) -> SharedCounterId {
         self.shared_counters.add(access, &mut self.names)
     }
 
     /// Permits peers whose certificate has this name. Returns `false` if there is no such counter, or
     /// everybody may open it.
-    pub fn admit_to_counter(&mut self, shared: u64, name: &str) -> bool {
+    pub fn admit_to_counter(&mut self, shared: SharedCounterId, name: &str) -> bool {
         self.shared_counters.admit(shared, name)
     }
 
     /// Closes a shared counter, and those of its peers.
-    pub fn close_shared_counter(&mut self, shared: u64, now: u64) {
+    pub fn close_shared_counter(&mut self, shared: SharedCounterId, now: u64) {
         for counter in self.shared_counters.remove(shared) {
             self.close_counter(counter, now);
         }
     }
 
     /// Handles a peer's request to open a shared counter.
-    pub(super) fn on_open_counter(&mut self, key: PeerKey, shared: u64) {
+    pub(super) fn on_open_counter(&mut self, key: PeerKey, shared: SharedCounterId) {
         let peer = &self.peers[key];
         if peer.is_left() {
             return self.refuse_counter(key, shared, "this side closes the connection");
@@ -52,7 +53,7 @@ impl Machine {
         }
     }
 
-    fn refuse_counter(&mut self, key: PeerKey, shared: u64, reason: &str) {
+    fn refuse_counter(&mut self, key: PeerKey, shared: SharedCounterId, reason: &str) {
         self.send(key, Frame::CounterNotOpened { shared, reason: reason.to_owned() });
     }
 
@@ -68,7 +69,7 @@ impl Machine {
     }
 
     /// Opens a shared counter of a peer. It is answered by [`Event::CounterOpened`].
-    pub fn open_shared_counter(&mut self, op: OpId, key: PeerKey, shared: u64, now: u64) {
+    pub fn open_shared_counter(&mut self, op: OpId, key: PeerKey, shared: SharedCounterId, now: u64) {
         self.now = now;
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else {
             let reason = LostReason::Gone;
@@ -83,18 +84,23 @@ impl Machine {
     }
 
     /// Handles the peer's answer that this side may raise a counter of it.
-    pub(super) fn on_counter_opened(&mut self, key: PeerKey, shared: u64, counter: CounterId) {
+    pub(super) fn on_counter_opened(&mut self, key: PeerKey, shared: SharedCounterId, counter: CounterId) {
         let closed = || OpenError::Refused { reason: "it was closed meanwhile".into() };
         let answer = self.knows_counter(key, counter).then_some(counter).ok_or_else(closed);
         self.answer_counter_opening(key, shared, &answer);
     }
 
-    pub(super) fn on_counter_not_opened(&mut self, key: PeerKey, shared: u64, reason: &str) {
+    pub(super) fn on_counter_not_opened(&mut self, key: PeerKey, shared: SharedCounterId, reason: &str) {
         let reason = told_by_peer(reason);
         self.answer_counter_opening(key, shared, &Err(OpenError::Refused { reason }));
     }
 
-    fn answer_counter_opening(&mut self, key: PeerKey, shared: u64, answer: &Result<CounterId, OpenError>) {
+    fn answer_counter_opening(
+        &mut self,
+        key: PeerKey,
+        shared: SharedCounterId,
+        answer: &Result<CounterId, OpenError>,
+    ) {
         let openings = &mut self.peers[key].counter_openings;
         let answered = take_answered(openings, shared, answer.is_ok());
         if openings.contains_key(&shared) {

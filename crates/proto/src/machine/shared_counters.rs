@@ -8,14 +8,15 @@ use super::id_map::IdMap;
 use super::names::Names;
 use crate::access::Access;
 use crate::counter::CounterId;
+use crate::ids::SharedCounterId;
 
 /// All shared counters of this side, by id.
 ///
 /// Invariant: `members` names the shared counter of exactly those counters that one of `all` has.
 #[derive(Debug, Default)]
 pub(super) struct SharedCounters {
-    all: IdMap<u64, SharedCounter>,
-    members: IdMap<CounterId, u64>,
+    all: IdMap<SharedCounterId, SharedCounter>,
+    members: IdMap<CounterId, SharedCounterId>,
 }
 
 #[derive(Debug)]
@@ -38,19 +39,19 @@ pub(super) enum Joining {
 
 impl SharedCounters {
     /// Adds a shared counter. Returns its id, which no peer can guess.
-    pub(super) fn add(&mut self, access: Access, names: &mut Names) -> u64 {
-        let id = names.draw(|id| !self.all.contains_key(&id));
+    pub(super) fn add(&mut self, access: Access, names: &mut Names) -> SharedCounterId {
+        let id = SharedCounterId(names.draw(|id| !self.all.contains_key(&SharedCounterId(id))));
         self.all.insert(id, SharedCounter { access, members: BTreeMap::new() });
         id
     }
 
     /// Permits a further name. Returns `false` if there is no such counter, or everybody is permitted.
-    pub(super) fn admit(&mut self, id: u64, name: &str) -> bool {
+    pub(super) fn admit(&mut self, id: SharedCounterId, name: &str) -> bool {
         self.all.get_mut(&id).is_some_and(|it| it.access.admit(name))
     }
 
     /// Decides about a peer whose certificate has these names.
-    pub(super) fn open(&self, id: u64, peer: PeerKey, names: &[String]) -> Joining {
+    pub(super) fn open(&self, id: SharedCounterId, peer: PeerKey, names: &[String]) -> Joining {
         let Some(it) = self.all.get(&id) else {
             return Joining::Refused("there is no such counter, or it was closed");
         };
@@ -62,7 +63,7 @@ impl SharedCounters {
     }
 
     /// Notes the counter of a peer.
-    pub(super) fn join(&mut self, id: u64, peer: PeerKey, counter: CounterId) {
+    pub(super) fn join(&mut self, id: SharedCounterId, peer: PeerKey, counter: CounterId) {
         let it = self.all.get_mut(&id).expect("it was just opened");
         let before = it.members.insert(peer, counter);
         assert_eq!(before, None, "{peer:?} has two counters of {id}");
@@ -79,8 +80,8 @@ impl SharedCounters {
     }
 
     /// Iterates over the counters of all peers: shared counters, peers and counters.
-    pub(super) fn iter_members(&self) -> impl Iterator<Item = (u64, PeerKey, CounterId)> {
-        let members = |(id, it): (&u64, &SharedCounter)| {
+    pub(super) fn iter_members(&self) -> impl Iterator<Item = (SharedCounterId, PeerKey, CounterId)> {
+        let members = |(id, it): (&SharedCounterId, &SharedCounter)| {
             let id = *id;
             it.members.iter().map(move |(peer, counter)| (id, *peer, *counter)).collect::<Vec<_>>()
         };
@@ -89,13 +90,15 @@ impl SharedCounters {
 
     /// Checks that each counter of a peer names its shared counter.
     pub(super) fn check(&self) {
-        let of_all: BTreeMap<CounterId, u64> = self.iter_members().map(|(id, _, it)| (it, id)).collect();
-        let named: BTreeMap<CounterId, u64> = self.members.iter().map(|(it, id)| (*it, *id)).collect();
+        let of_all: BTreeMap<CounterId, SharedCounterId> =
+            self.iter_members().map(|(id, _, it)| (it, id)).collect();
+        let named: BTreeMap<CounterId, SharedCounterId> =
+            self.members.iter().map(|(it, id)| (*it, *id)).collect();
         assert_eq!(of_all, named, "shared counters: the members");
     }
 
     /// Removes a shared counter. Returns the counters of its peers.
-    pub(super) fn remove(&mut self, id: u64) -> Vec<CounterId> {
+    pub(super) fn remove(&mut self, id: SharedCounterId) -> Vec<CounterId> {
         let members = self.all.remove(&id).map(|it| it.members.into_values().collect()).unwrap_or_default();
         for counter in &members {
             self.members.remove(counter);
@@ -115,7 +118,7 @@ mod tests {
         CounterId::from_raw(number)
     }
 
-    fn shared(access: Access) -> (SharedCounters, u64) {
+    fn shared(access: Access) -> (SharedCounters, SharedCounterId) {
         let mut all = SharedCounters::default();
         let id = all.add(access, &mut Names::new([7; 32]));
         (all, id)
@@ -131,7 +134,7 @@ mod tests {
         all.join(id, TWO, counter(2));
         assert!(all.part(ONE, counter(1)) && !all.part(ONE, counter(1)));
         assert_eq!(all.open(id, ONE, &[]), Joining::New);
-        assert!(matches!(all.open(!id, ONE, &[]), Joining::Refused(_)));
+        assert!(matches!(all.open(SharedCounterId(!id.0), ONE, &[]), Joining::Refused(_)));
         assert_eq!(all.remove(id), [counter(2)]);
         assert!(!all.part(TWO, counter(2)) && all.members.is_empty());
         assert!(matches!(all.open(id, TWO, &[]), Joining::Refused(_)));
@@ -142,7 +145,7 @@ mod tests {
         let (mut all, id) = shared(Access::only(["a.example"]));
         let names = ["b.example".to_owned()];
         assert!(matches!(all.open(id, ONE, &names), Joining::Refused(_)));
-        assert!(all.admit(id, "B.example") && !all.admit(!id, "b.example"));
+        assert!(all.admit(id, "B.example") && !all.admit(SharedCounterId(!id.0), "b.example"));
         assert_eq!(all.open(id, ONE, &names), Joining::New);
         let (mut all, id) = shared(Access::Anyone);
         assert!(!all.admit(id, "a.example"), "everybody may");

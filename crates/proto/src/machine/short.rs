@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::transfer::GrantedRange;
 use super::{Direction, GrantRange, Machine, PeerKey};
 use crate::counter::{CounterId, Immediate};
+use crate::ids::GrantId;
 use crate::plan::Extent;
 use crate::priority::Priority;
 use crate::rail::{LinkKey, RemoteSegment, WorkRequest};
@@ -27,7 +28,7 @@ pub struct ShortTransfer {
     /// The page in the range of the grant, with as many bytes.
     pub remote: Extent,
     /// The peer's grant.
-    pub grant: u64,
+    pub grant: GrantId,
     /// The offset in the grant of the range that the page lies within.
     pub base: u64,
     /// The length of that range in bytes.

@@ -2,6 +2,7 @@
 
 use super::Tuning;
 use crate::counter::{IMMEDIATE_PAGES_MAX, Immediate, LinkId};
+use crate::ids::GrantId;
 use crate::lost::LostReason;
 use crate::machine::{
     Budgets, Content, Control, Event, KeysEnded, LinkEnd, Machine, OpId, Opening, Output, PeerChange,
@@ -420,8 +421,8 @@ fn no_pages_are_posted_to_a_link_that_gets_ready_before_the_reset_of_its_rail() 
     machine.handle_connected(end, Ok(()));
     machine.ask_reset(0);
     machine.handle_frame(PEER, Frame::LinkReady { link, mark: 9, needs_names: false, binds_keys: false }, 0);
-    machine.handle_frame(PEER, Frame::Grant(hostile::grant(7)), 0);
-    hostile::submit_page(&mut machine, OpId(1), 7, 0);
+    machine.handle_frame(PEER, Frame::Grant(hostile::grant(GrantId(7))), 0);
+    hostile::submit_page(&mut machine, OpId(1), GrantId(7), 0);
     machine.begin_round(4);
     assert!(machine.poll_post().is_none());
     machine.check();

@@ -9,6 +9,7 @@ use super::{
     Direction, Event, GrantRange, Machine, NewTransfer, OpId, PeerKey, Regions, TransferEnd, TransferFault,
 };
 use crate::counter::CounterId;
+use crate::ids::GrantId;
 use crate::inflight::SlotId;
 use crate::lost::LostReason;
 use crate::outbox::{Posted, TransferId};
@@ -278,7 +279,7 @@ impl Machine {
     }
 
     /// Notes that a link cannot use the key of a grant, and aborts the transfers that need it.
-    pub(super) fn refuse_key(&mut self, key: PeerKey, index: usize, grant: u64, error: &RequestError) {
+    pub(super) fn refuse_key(&mut self, key: PeerKey, index: usize, grant: GrantId, error: &RequestError) {
         let (now, until) = (self.now, self.now.saturating_add(self.tuning.cool_down));
         let peer = &mut self.peers[key];
         let link = peer.links[index].id();

@@ -12,6 +12,7 @@ use super::rail::RailState;
 use super::timers::INTERVAL;
 use super::{Machine, MessageHeader, OpId, PeerKey};
 use crate::counter::LinkId;
+use crate::ids::{GrantId, PublicationId};
 use crate::inflight::SlotId;
 use crate::plan::Extent;
 use crate::rail::{LinkKey, RailError, Refusal, RequestError, WorkRequest};
@@ -49,24 +50,24 @@ pub enum Control {
         /// This side's end of the link.
         link: LinkKey,
         /// The grant.
-        grant: u64,
+        grant: GrantId,
     },
     /// Ends the keys of granted memory. Answered by [`Machine::handle_keys_ended`].
     EndKeys {
         /// The grant.
-        grant: u64,
+        grant: GrantId,
     },
     /// Asks rails to prove by themselves that their ended keys have ended, because the peer does not
     /// confirm it. Answered by [`Machine::handle_not_proven`]; [`Machine::handle_key_proven`] follows
     /// for each key whose end is proven. It may be asked for again.
     ProveKeys {
         /// The grant.
-        grant: u64,
+        grant: GrantId,
     },
     /// Grants published memory to a peer. Answered by [`Machine::handle_published`].
     GrantPublished {
         /// The publication.
-        publication: u64,
+        publication: PublicationId,
         /// The peer.
         peer: PeerKey,
         /// The rights of the peer.
@@ -75,14 +76,14 @@ pub enum Control {
     /// Gives published memory back to its user. Answered by [`Machine::handle_published_back`].
     GiveBackPublished {
         /// The publication.
-        publication: u64,
+        publication: PublicationId,
         /// The request to answer; `None` if nobody waits any more.
         op: Option<OpId>,
     },
     /// Gives granted memory back to its user. Answered by [`Machine::handle_given_back`].
     GiveBack {
         /// The grant.
-        grant: u64,
+        grant: GrantId,
         /// The request to answer; `None` if nobody waits any more.
         op: Option<OpId>,
     },

@@ -20,6 +20,7 @@
 
 use super::{BoundKey, Frame, GrantOffer, Hello, LinkOffer};
 use crate::counter::{CounterId, LinkId};
+use crate::ids::{GrantId, PublicationId, SharedCounterId};
 use crate::rail::Scope;
 
 /// A field of a frame, by what it means.
@@ -32,9 +33,11 @@ pub enum Field<'a> {
     /// A counter.
     Counter(&'a mut CounterId),
     /// A grant.
-    Grant(&'a mut u64),
-    /// A publication, or a shared counter.
-    Token(&'a mut u64),
+    Grant(&'a mut GrantId),
+    /// A publication.
+    Publication(&'a mut PublicationId),
+    /// A shared counter.
+    Shared(&'a mut SharedCounterId),
     /// The mark of messages over a link.
     Mark(&'a mut u64),
     /// A number, a length or a position.
@@ -127,9 +130,9 @@ frames! {
     Grant(GrantOffer) { grant: Grant, len: Number, rights: Rights, scope: Scope, keys: Keys }
     Revoke { grant: Grant }
     Revoked { grant: Grant }
-    Open { publication: Token }
-    Opened { publication: Token, grant: Grant }
-    NotOpened { publication: Token, reason: Text }
+    Open { publication: Publication }
+    Opened { publication: Publication, grant: Grant }
+    NotOpened { publication: Publication, reason: Text }
     Settle { link: Link, counter: Counter }
     Settled { link: Link, counter: Counter, pages: Number }
     Counter { counter: Counter, names: Names }
@@ -144,9 +147,9 @@ frames! {
     Refused { reason: Text }
     Goodbye {}
     Pong { nonce: Number }
-    OpenCounter { shared: Token }
-    CounterOpened { shared: Token, counter: Counter }
-    CounterNotOpened { shared: Token, reason: Text }
+    OpenCounter { shared: Shared }
+    CounterOpened { shared: Shared, counter: Counter }
+    CounterNotOpened { shared: Shared, reason: Text }
 }
 
 /// A value of a field that nobody has chosen yet.
@@ -166,7 +169,8 @@ macro_rules! blank {
 
 blank! {
     bool: false, u8: 0, u16: 0, u32: 0, u64: 0, String: String::new(),
-    LinkId: LinkId(0), CounterId: CounterId::NONE, Scope: Scope::Network
+    LinkId: LinkId(0), CounterId: CounterId::NONE, GrantId: GrantId(0), PublicationId: PublicationId(0),
+    SharedCounterId: SharedCounterId(0), Scope: Scope::Network
 }
 
 impl<T> Blank for Vec<T> {

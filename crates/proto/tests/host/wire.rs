@@ -1,6 +1,7 @@
 //! Frames: encoding round trips, and arbitrary bytes do no harm.
 
 use farreach_proto::counter::{Counters, LinkId};
+use farreach_proto::ids::{GrantId, PublicationId, SharedCounterId};
 use farreach_proto::rail::Scope;
 use farreach_proto::wire::{
     BoundKey, Decoder, FRAME_MAX, Frame, GrantOffer, Hello, KEYS_MAX, LinkOffer, PREAMBLE_LEN, VERSION,
@@ -24,7 +25,10 @@ fn frames() -> Vec<Frame> {
         Frame::LinkReady { link, mark: u64::MAX, needs_names: true, binds_keys: true },
         Frame::Keys {
             link,
-            keys: vec![BoundKey { grant: u64::MAX, address: u64::MAX, key: u64::MAX }; KEYS_MAX],
+            keys: vec![
+                BoundKey { grant: GrantId::from_raw(u64::MAX), address: u64::MAX, key: u64::MAX };
+                KEYS_MAX
+            ],
         },
         Frame::Counter { counter, names: vec![(link, counter); 16] },
         Frame::CounterClosed { counter },
@@ -32,20 +36,23 @@ fn frames() -> Vec<Frame> {
         Frame::Held { next: 1 << 40 },
         Frame::LinkLost { link, is_quiet: true, reason: "port down".into() },
         Frame::Grant(GrantOffer {
-            grant: 3,
+            grant: GrantId::from_raw(3),
             len: 1 << 36,
             rights: 7,
             scope: Scope::Network,
             keys: vec![Some((u64::MAX, 0x1234)); 16],
         }),
-        Frame::Revoke { grant: 3 },
-        Frame::Revoked { grant: 3 },
-        Frame::Open { publication: u64::MAX },
-        Frame::Opened { publication: 1, grant: 3 },
-        Frame::NotOpened { publication: 1, reason: "it was revoked".into() },
-        Frame::OpenCounter { shared: u64::MAX },
-        Frame::CounterOpened { shared: 1, counter },
-        Frame::CounterNotOpened { shared: 1, reason: "there are too many counters".into() },
+        Frame::Revoke { grant: GrantId::from_raw(3) },
+        Frame::Revoked { grant: GrantId::from_raw(3) },
+        Frame::Open { publication: PublicationId::from_raw(u64::MAX) },
+        Frame::Opened { publication: PublicationId::from_raw(1), grant: GrantId::from_raw(3) },
+        Frame::NotOpened { publication: PublicationId::from_raw(1), reason: "it was revoked".into() },
+        Frame::OpenCounter { shared: SharedCounterId::from_raw(u64::MAX) },
+        Frame::CounterOpened { shared: SharedCounterId::from_raw(1), counter },
+        Frame::CounterNotOpened {
+            shared: SharedCounterId::from_raw(1),
+            reason: "there are too many counters".into(),
+        },
         Frame::Settle { link, counter },
         Frame::Settled { link, counter, pages: 9 },
         Frame::Add { counter, pages: 1 },

@@ -8,6 +8,7 @@ use farreach_memory::{Buffer, Exposed, Slice};
 use farreach_proto::access::Access;
 use farreach_proto::counter::CounterId;
 use farreach_proto::error::OpenError;
+use farreach_proto::ids::{GrantId, PublicationId, SharedCounterId};
 use farreach_proto::machine::{
     Direction, Event, GrantRange, NewTransfer, OpId, OpenedMemory, ShortTransfer, TransferEnd, TransferFault,
 };
@@ -34,7 +35,7 @@ pub(super) struct Things {
     pub(super) granted: Vec<Option<Region>>,
     pub(super) writers: Vec<Writer>,
     pub(super) counters: Vec<Option<Count>>,
-    pub(super) shared: Option<u64>,
+    pub(super) shared: Option<SharedCounterId>,
     /// Whether the shared counter was closed.
     pub(super) is_shared_closed: bool,
     /// Whether the control connection of a writer has failed.
@@ -53,6 +54,7 @@ pub(super) struct Withdrawal {
 
 /// Memory of the owner that writers may reach.
 pub(super) struct Region {
+    /// The number of its publication, or of its grant.
     pub(super) id: u64,
     pub(super) hold: Hold,
     /// Whether its owner takes it, from whom.
@@ -78,7 +80,7 @@ pub(super) struct Writer {
     /// Its request to open the publication.
     opening: Option<Answer<Result<OpenedMemory, OpenError>>>,
     /// The memory that it knows of, and whether that is published.
-    pub(super) knows: Option<(u64, bool)>,
+    pub(super) knows: Option<(GrantId, bool)>,
     joining: Option<Answer<Result<CounterId, OpenError>>>,
     joined: Option<CounterId>,
     pub(super) writes: Vec<Write>,
@@ -260,13 +262,13 @@ impl World {
                 let Host { machine, carrier, .. } = &mut self.hosts[0];
                 let rights = Rights::READ | Rights::WRITE;
                 let (id, memory) = carrier.publish(machine, memory, rights, Access::Anyone);
-                self.things.published = Some(Region::new(id, memory, count));
+                self.things.published = Some(Region::new(id.to_raw(), memory, count));
             }
             Call::Open => {
                 let id = self.things.published.as_ref().map_or(0, |region| region.id);
                 let there = &mut self.hosts[host];
                 let (op, answer) = there.answers.expect(Awaited::Opened);
-                there.machine.open(op, there.peers[0].0, id, now);
+                there.machine.open(op, there.peers[0].0, PublicationId::from_raw(id), now);
                 self.things.writers[host].opening = Some(answer);
             }
             Call::Atomic => {
@@ -280,7 +282,13 @@ impl World {
                 region.is_taken_from[writer] = true;
                 let (op, answer) = self.hosts[0].answers.expect(Awaited::PeerRevoked);
                 self.things.withdrawals.push(Withdrawal { writer, deadline: now + within, answer });
-                self.hosts[0].machine.withdraw_from(op, region.id, (key, &[]), now + within, now);
+                self.hosts[0].machine.withdraw_from(
+                    op,
+                    PublicationId::from_raw(region.id),
+                    (key, &[]),
+                    now + within,
+                    now,
+                );
             }
             Call::Withdraw(within) => self.withdraw(within),
             Call::Grant(writer) => {
@@ -289,7 +297,7 @@ impl World {
                 let made = carrier.grant(machine, key, memory, Rights::READ | Rights::WRITE, now);
                 let made = made.map_err(|(error, _)| error.to_string());
                 let made = made.unwrap_or_else(|error| self.fail(&error));
-                self.things.granted[writer] = Some(Region::new(made.id, made.memory, count));
+                self.things.granted[writer] = Some(Region::new(made.id.to_raw(), made.memory, count));
             }
             Call::Revoke(writer, within) => self.revoke(writer, within),
             Call::Count(writer) => {
@@ -307,15 +315,17 @@ impl World {
             }
             Call::Share => self.things.shared = Some(self.hosts[0].machine.share_counter(Access::Anyone)),
             Call::Join => {
-                let (there, shared) = (&mut self.hosts[host], self.things.shared.unwrap_or_default());
+                let Some(shared) = self.things.shared else { return };
+                let there = &mut self.hosts[host];
                 let (op, answer) = there.answers.expect(Awaited::CounterOpened);
                 there.machine.open_shared_counter(op, there.peers[0].0, shared, now);
                 self.things.writers[host].joining = Some(answer);
             }
             Call::CloseShared => {
                 self.things.is_shared_closed = true;
-                let shared = self.things.shared.unwrap_or_default();
-                self.hosts[0].machine.close_shared_counter(shared, now);
+                if let Some(shared) = self.things.shared {
+                    self.hosts[0].machine.close_shared_counter(shared, now);
+                }
                 self.things.counters.iter_mut().flatten().for_each(|count| count.is_closed = true);
             }
             Call::Write(writing) => self.write(host, writing),
@@ -350,7 +360,7 @@ impl World {
         region.hold = Hold::Revoking(Arc::downgrade(&memory), deadline, answer);
         // The user's handle must be gone before the engine is asked.
         drop(memory);
-        carrier.withdraw(machine, Some(op), region.id, deadline, now);
+        carrier.withdraw(machine, Some(op), PublicationId::from_raw(region.id), deadline, now);
     }
 
     fn revoke(&mut self, writer: usize, within: u64) {
@@ -362,7 +372,7 @@ impl World {
         let Hold::Granted(memory) = std::mem::replace(&mut region.hold, Hold::Over) else { return };
         region.hold = Hold::Revoking(Arc::downgrade(&memory), deadline, answer);
         drop(memory);
-        machine.revoke(Some(op), region.id, deadline, now);
+        machine.revoke(Some(op), GrantId::from_raw(region.id), deadline, now);
     }
 
     fn write(&mut self, host: usize, writing: Writing) {
@@ -501,9 +511,9 @@ impl World {
             (writer.joining, writer.joined) = (None, answer.ok());
         }
         if let Some(region) = &self.things.granted[host]
-            && self.hosts[host].machine.granted(key, region.id).is_some()
+            && self.hosts[host].machine.granted(key, GrantId::from_raw(region.id)).is_some()
         {
-            self.things.writers[host].knows = Some((region.id, false));
+            self.things.writers[host].knows = Some((GrantId::from_raw(region.id), false));
         }
         for write in 0..self.things.writers[host].writes.len() {
             if let Some(answer) = self.things.writers[host].writes[write].answer.take() {

@@ -1,6 +1,7 @@
 //! Checks that must hold at every moment.
 
 use farreach_memory::Exposed;
+use farreach_proto::ids::GrantId;
 use farreach_proto::wire::Frame;
 
 use super::content::{Content, WORN};
@@ -203,7 +204,7 @@ impl World {
     /// Notes that a peer says that it has stopped using grants, truly or not.
     pub(super) fn note_acknowledged(&mut self, connection: usize, end: usize, packet: Option<&Packet>) {
         let Some(Packet::Frame(frame)) = packet else { return };
-        let is_of = |id: u64| match frame {
+        let is_of = |id: GrantId| match frame {
             Frame::Revoked { grant } => *grant == id,
             Frame::Goodbye | Frame::Refused { .. } => true,
             _ => false,

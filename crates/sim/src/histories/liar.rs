@@ -10,6 +10,7 @@
 
 use farreach_memory::{Lent, Memory, Shared};
 use farreach_proto::counter::{CounterId, LinkId};
+use farreach_proto::ids::{GrantId, PublicationId, SharedCounterId};
 use farreach_proto::wire::fields::{Field, Kind};
 use farreach_proto::wire::{BoundKey, Frame, GrantOffer};
 use farreach_rail::{LinkKey, Scope};
@@ -71,8 +72,9 @@ impl Heard {
         frame.clone().fields(&mut |field| match field {
             Field::Link(link) => keep(&mut self.links, chance, *link),
             Field::Counter(counter) => keep(&mut self.counters, chance, *counter),
-            Field::Grant(grant) => keep(&mut self.grants, chance, *grant),
-            Field::Token(token) => keep(&mut self.tokens, chance, *token),
+            Field::Grant(grant) => keep(&mut self.grants, chance, grant.to_raw()),
+            Field::Publication(id) => keep(&mut self.tokens, chance, id.to_raw()),
+            Field::Shared(id) => keep(&mut self.tokens, chance, id.to_raw()),
             Field::Mark(mark) => keep(&mut self.marks, chance, *mark),
             Field::Number(number) => len = *number,
             Field::Scope(scope) => self.scope = Some(*scope),
@@ -186,8 +188,8 @@ impl Liar {
         }
     }
 
-    fn grant(&mut self, true_one: u64) -> u64 {
-        self.number(true_one, |heard| &heard.grants)
+    fn grant(&mut self, true_one: GrantId) -> GrantId {
+        GrantId::from_raw(self.number(true_one.to_raw(), |heard| &heard.grants))
     }
 
     fn token(&mut self, true_one: u64) -> u64 {
@@ -261,7 +263,8 @@ impl Liar {
             Field::Link(link) => *link = self.link(*link),
             Field::Counter(counter) => *counter = self.counter(*counter),
             Field::Grant(grant) => *grant = self.grant(*grant),
-            Field::Token(token) => *token = self.token(*token),
+            Field::Publication(id) => *id = PublicationId::from_raw(self.token(id.to_raw())),
+            Field::Shared(id) => *id = SharedCounterId::from_raw(self.token(id.to_raw())),
             Field::Mark(mark) => *mark = self.mark(*mark),
             Field::Number(number) => *number = self.count(*number),
             Field::Short(number) => *number = self.count(u64::from(*number)) as u32,
@@ -341,7 +344,7 @@ impl Liar {
             Field::Rails(rails) => rails.push("sim/rc".to_owned()),
             Field::Keys(keys) => *keys = vec![Some(self.address_and_key()); 1 + self.chance.index(2)],
             Field::BoundKeys(keys) => {
-                let (grant, (address, key)) = (self.grant(1), self.address_and_key());
+                let (grant, (address, key)) = (self.grant(GrantId::from_raw(1)), self.address_and_key());
                 *keys = vec![BoundKey { grant, address, key }; 1 + self.chance.index(2)];
             }
             Field::Names(names) => names.push((self.link(LinkId(0)), self.counter(CounterId::NONE))),
@@ -375,13 +378,13 @@ impl Liar {
         match self.lying.flood {
             0 => {
                 let (scope, keys) = (self.scope(), vec![None]);
-                Frame::Grant(GrantOffer { grant: number, len: 8, rights: 2, scope, keys })
+                Frame::Grant(GrantOffer { grant: GrantId::from_raw(number), len: 8, rights: 2, scope, keys })
             }
             1 => Frame::Counter { counter: CounterId::from_raw(number as u32), names: Vec::new() },
             2 => Frame::Settle { link: self.link(LinkId(0)), counter: CounterId::NONE },
             3 => Frame::Message { sequence: number % 16, bytes: vec![0xF0; 48] },
-            4 => Frame::Open { publication: self.token(number) },
-            5 => Frame::OpenCounter { shared: self.token(number) },
+            4 => Frame::Open { publication: PublicationId::from_raw(self.token(number)) },
+            5 => Frame::OpenCounter { shared: SharedCounterId::from_raw(self.token(number)) },
             _ => Frame::Taken { count: 1 },
         }
     }

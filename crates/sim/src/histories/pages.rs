@@ -1,6 +1,7 @@
 //! Grants, counters, and pages that are written and read.
 
 use farreach_memory::{Exposed, Memory};
+use farreach_proto::ids::GrantId;
 use farreach_proto::machine::{Direction, GrantRange, NewTransfer, Regions, ShortTransfer};
 use farreach_proto::plan::{Extent, Pages, Plan, Side};
 use farreach_proto::priority::Priority;
@@ -69,7 +70,7 @@ impl World {
             grant,
             connection,
             end,
-            made.id,
+            made.id.to_raw(),
             layout.count
         );
         self.grants.push(Grant {
@@ -192,7 +193,7 @@ impl World {
                 && grant.is_usable()
                 && grant.rights.contains(rights)
         });
-        let theirs: Vec<(usize, u64)> = theirs.map(|(place, grant)| (place, grant.id)).collect();
+        let theirs: Vec<(usize, GrantId)> = theirs.map(|(place, grant)| (place, grant.id)).collect();
         let machine = self.hosts[host].machine.as_mut()?;
         let known: Vec<usize> = theirs
             .into_iter()

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use farreach_memory::{Buffer, Exposed, Slice};
 use farreach_proto::access::Access;
 use farreach_proto::error::SendError;
+use farreach_proto::ids::PublicationId;
 use farreach_proto::machine::{Event, Machine, OpId, PeerKey, ShortTransfer, TransferEnd};
 use farreach_proto::rights::Rights;
 use farreach_proto::stats::TransferStats;
@@ -97,12 +98,17 @@ impl Host {
         carrier.grant(machine, key, memory, rights, now)
     }
 
-    pub(super) fn publish(&mut self, memory: Exposed, rights: Rights, access: Access) -> (u64, Arc<Exposed>) {
+    pub(super) fn publish(
+        &mut self,
+        memory: Exposed,
+        rights: Rights,
+        access: Access,
+    ) -> (PublicationId, Arc<Exposed>) {
         let (machine, carrier) = self.parts();
         carrier.publish(machine, memory, rights, access)
     }
 
-    pub(super) fn withdraw(&mut self, op: Option<OpId>, id: u64, deadline: u64, now: u64) {
+    pub(super) fn withdraw(&mut self, op: Option<OpId>, id: PublicationId, deadline: u64, now: u64) {
         let (machine, carrier) = self.parts();
         carrier.withdraw(machine, op, id, deadline, now);
     }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 use farreach_memory::Exposed;
 use farreach_proto::access::Access;
 use farreach_proto::error::OpenError;
+use farreach_proto::ids::PublicationId;
 use farreach_proto::machine::OpenedMemory;
 use farreach_proto::rights::Rights;
 use farreach_rail::RevokeAnswer;
@@ -29,7 +30,7 @@ const PART: usize = 128;
 #[derive(Debug)]
 pub(super) struct Published {
     host: usize,
-    id: u64,
+    id: PublicationId,
     hold: PublishedHold,
     /// The hosts that may open it; `None` if everybody may.
     permitted: Option<Vec<usize>>,
@@ -146,7 +147,7 @@ impl World {
         let is_in = |liar: usize| permitted.as_ref().is_none_or(|hosts| hosts.contains(&liar));
         let is_spoiled = self.scenario.lying.as_ref().is_some_and(|lying| is_in(lying.host));
         let number = self.published.len();
-        tell!(self, "publish: number, host, id", number, host, id);
+        tell!(self, "publish: number, host, id", number, host, id.to_raw());
         self.count("publications", 1);
         self.published.push(Published {
             host,
@@ -195,7 +196,7 @@ impl World {
     }
 
     /// Takes a publication from a peer that asks for it, or from all.
-    pub(super) fn wish_withdraw_at_once(&mut self, id: u64, connection: usize, end: usize) {
+    pub(super) fn wish_withdraw_at_once(&mut self, id: PublicationId, connection: usize, end: usize) {
         let host = self.connections[connection].ends[end].host;
         let is_it = |it: &Published| (it.host, it.id) == (host, id) && it.is_open();
         let Some(published) = self.published.iter().position(is_it) else { return };

@@ -4,6 +4,7 @@
 use farreach_proto::access::Access;
 use farreach_proto::counter::CounterId;
 use farreach_proto::error::OpenError;
+use farreach_proto::ids::SharedCounterId;
 
 use super::publications::name_of;
 use super::thing::Count;
@@ -17,7 +18,7 @@ const SHARED_MAX: usize = 2;
 #[derive(Debug)]
 pub(super) struct Shared {
     host: usize,
-    id: u64,
+    id: SharedCounterId,
     /// The hosts that may open it; `None` if everybody may.
     permitted: Option<Vec<usize>>,
     is_open: bool,
@@ -76,7 +77,7 @@ impl World {
             None => Access::Anyone,
         };
         let id = self.hosts[host].machine().share_counter(access);
-        tell!(self, "share: host, id", host, id);
+        tell!(self, "share: host, id", host, id.to_raw());
         self.count("shared counters", 1);
         self.shared.push(Shared { host, id, permitted, is_open: true });
     }

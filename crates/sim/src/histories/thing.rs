@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use farreach_memory::{Exposed, Shared, Slice};
 use farreach_proto::counter::CounterId;
 use farreach_proto::error::AtomicError;
+use farreach_proto::ids::GrantId;
 use farreach_proto::machine::{Direction, OpId};
 use farreach_proto::rights::Rights;
 use farreach_rail::{RevokeAnswer, Scope, TransferAnswer};
@@ -21,7 +22,7 @@ pub(super) struct Grant {
     pub(super) end: usize,
     pub(super) host: usize,
     /// The id in its engine.
-    pub(super) id: u64,
+    pub(super) id: GrantId,
     /// The scope of the cards over which the peer reaches it.
     pub(super) scope: Scope,
     pub(super) rights: Rights,

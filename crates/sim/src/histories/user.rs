@@ -1,5 +1,6 @@
 //! Requests of users, one after the other, as the seed determines.
 
+use farreach_proto::ids::PublicationId;
 use farreach_proto::machine::TransferFault;
 use farreach_proto::rights::Rights;
 
@@ -36,7 +37,7 @@ impl World {
 
     /// Makes a request between a frame and the work on rails that follows from it. `opened`: the
     /// publication that the frame asks for.
-    pub(super) fn wish_at_once(&mut self, connection: usize, end: usize, opened: Option<u64>) {
+    pub(super) fn wish_at_once(&mut self, connection: usize, end: usize, opened: Option<PublicationId>) {
         if !self.is_storm || !self.chance.once_in(if opened.is_some() { 2 } else { 24 }) {
             return;
         }

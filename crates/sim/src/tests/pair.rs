@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use farreach_memory::{Memory, Slice};
 use farreach_proto::counter::LinkId;
+use farreach_proto::ids::GrantId;
 use farreach_proto::machine::{
     Budgets, Direction, GrantRange, Machine, NewTransfer, Output, PeerKey, Tuning,
 };
@@ -162,7 +163,7 @@ impl Pair {
     }
 
     /// Grants memory from one side to the other.
-    pub(super) fn grant(&mut self, side: usize, len: usize) -> u64 {
+    pub(super) fn grant(&mut self, side: usize, len: usize) -> GrantId {
         let it = &mut self.sides[side];
         let exposed = memory(len).expose();
         let GrantMade { id, .. } =
@@ -170,7 +171,7 @@ impl Pair {
         id
     }
 
-    pub(super) fn revoke(&mut self, side: usize, id: u64, within_ns: u64) -> Answer<RevokeAnswer> {
+    pub(super) fn revoke(&mut self, side: usize, id: GrantId, within_ns: u64) -> Answer<RevokeAnswer> {
         let it = &mut self.sides[side];
         let (op, answer) = it.answers.expect(Awaited::Revoked);
         it.machine.revoke(Some(op), id, self.now + within_ns, self.now);
@@ -179,7 +180,7 @@ impl Pair {
     }
 
     /// Writes all of a grant of the other side.
-    pub(super) fn write(&mut self, side: usize, grant: u64, len: usize) -> Answer<TransferAnswer> {
+    pub(super) fn write(&mut self, side: usize, grant: GrantId, len: usize) -> Answer<TransferAnswer> {
         let source = memory(len);
         let it = &mut self.sides[side];
         it.carrier.register(source.memory()).unwrap();

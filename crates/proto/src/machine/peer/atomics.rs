@@ -99,11 +99,12 @@ impl Atomics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::GrantId;
     use crate::machine::{AtomicOperation, OpId, PeerKey};
 
     fn new(op: u64) -> NewAtomic {
         let request = AtomicOperation::FetchAdd { add: 1 };
-        NewAtomic { op: OpId(op), peer: PeerKey(0), grant: 1, offset: 0, request }
+        NewAtomic { op: OpId(op), peer: PeerKey(0), grant: GrantId(1), offset: 0, request }
     }
 
     #[test]

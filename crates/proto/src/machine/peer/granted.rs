@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::link::Link;
 use super::links::Links;
 use crate::counter::LinkId;
+use crate::ids::GrantId;
 use crate::machine::PeerKey;
 use crate::machine::peer_map::{HashKeys, PeerMap};
 use crate::rail::{RequestError, Scope};
@@ -14,9 +15,9 @@ use crate::wire::{BoundKey, GrantOffer};
 /// All grants of a peer to this side, by the peer's ids.
 #[derive(Debug)]
 pub(crate) struct GrantedTable {
-    grants: PeerMap<u64, Granted>,
+    grants: PeerMap<GrantId, Granted>,
     /// Those that are being revoked and that nothing uses any more.
-    unused: Vec<u64>,
+    unused: Vec<GrantId>,
 }
 
 /// A grant of a peer to this side.
@@ -135,26 +136,26 @@ impl GrantedTable {
     }
 
     /// Notes that a link cannot use the key of a grant.
-    pub(crate) fn refuse_key(&mut self, grant: u64, refusal: KeyRefusal) {
+    pub(crate) fn refuse_key(&mut self, grant: GrantId, refusal: KeyRefusal) {
         if let Some(granted) = self.grants.get_mut(&grant) {
             granted.key_refusal = Some(refusal);
         }
     }
 
     #[inline]
-    pub(crate) fn get(&self, grant: u64) -> Option<&Granted> {
+    pub(crate) fn get(&self, grant: GrantId) -> Option<&Granted> {
         self.grants.get(&grant)
     }
 
     /// Begins a use of a grant.
-    pub(crate) fn begin_use(&mut self, grant: u64) {
+    pub(crate) fn begin_use(&mut self, grant: GrantId) {
         let granted = self.grants.get_mut(&grant).expect("a use begins with a look at the grant");
         granted.users += 1;
     }
 
     /// Ends a use of a grant. Returns `true` if it was the last one, and the peer revokes the grant.
     #[must_use]
-    pub(crate) fn end_use(&mut self, grant: u64) -> bool {
+    pub(crate) fn end_use(&mut self, grant: GrantId) -> bool {
         let granted = self.grants.get_mut(&grant).expect("a grant stays as long as it is used");
         // The peer may end its keys when the last use has ended: one that is not counted would write after
         // that.
@@ -169,7 +170,7 @@ impl GrantedTable {
 
     /// Handles a revocation by the peer: begins no more uses. Returns `false` if there is no such
     /// grant.
-    pub(crate) fn revoke(&mut self, grant: u64) -> bool {
+    pub(crate) fn revoke(&mut self, grant: GrantId) -> bool {
         let Some(granted) = self.grants.get_mut(&grant) else { return false };
         // The keys stay: what is in flight with them must not fail, or its link fails with it.
         if !std::mem::replace(&mut granted.is_revoked, true) && granted.is_unused() {
@@ -180,7 +181,7 @@ impl GrantedTable {
 
     /// Removes the grants that are being revoked and that nothing uses: the peer ends their keys when it
     /// hears of it, and never names them again. Each is returned only once.
-    pub(crate) fn take_unused(&mut self) -> Vec<u64> {
+    pub(crate) fn take_unused(&mut self) -> Vec<GrantId> {
         for grant in &self.unused {
             self.grants.remove(grant);
         }
@@ -193,7 +194,7 @@ impl GrantedTable {
     pub(crate) fn check(
         &self,
         key: PeerKey,
-        uses: &BTreeMap<u64, u32>,
+        uses: &BTreeMap<GrantId, u32>,
         (may_be_kept, may_be_unused): (bool, bool),
         links: usize,
     ) {
@@ -221,7 +222,7 @@ impl GrantedTable {
             granted.keys.capacity() * size_of::<Option<(u64, u64)>>()
                 + granted.bound.capacity() * size_of::<Option<(LinkId, (u64, u64))>>()
         };
-        self.grants.capacity() * (size_of::<(u64, Granted)>() + size_of::<u64>())
+        self.grants.capacity() * (size_of::<(GrantId, Granted)>() + size_of::<u64>())
             + self.grants.values().map(keys).sum::<usize>()
     }
 }
@@ -236,14 +237,14 @@ mod tests {
         let mut table = GrantedTable::new(HashKeys::new(3, 5));
         let rights = Rights::WRITE.bits();
         let keys = vec![None, Some((4096, 11))];
-        table.learn(GrantOffer { grant: 7, len: 64, rights, scope: Scope::Network, keys });
+        table.learn(GrantOffer { grant: GrantId(7), len: 64, rights, scope: Scope::Network, keys });
         table
     }
 
     #[test]
     fn a_grant_has_a_key_over_some_rails() {
         let table = granted();
-        let it = table.get(7).unwrap();
+        let it = table.get(GrantId(7)).unwrap();
         let over = |peer_rail| it.key_over(0, &Link::new((0, peer_rail), 0));
         assert_eq!([0, 1, 2].map(over), [None, Some((4096, 11)), None]);
         assert_eq!((it.len(), it.rights()), (64, Rights::WRITE));
@@ -261,44 +262,47 @@ mod tests {
             assert!(link.peer_is_ready(Expected { mark: 0, needs_names: false, binds_keys }, 0));
             link
         };
-        assert_eq!(table.get(7).unwrap().key_over(1, &link(5, true)), None, "not yet bound");
-        assert!(table.bind(1, LinkId(5), BoundKey { grant: 7, address: 64, key: 13 }));
-        let it = table.get(7).unwrap();
+        assert_eq!(table.get(GrantId(7)).unwrap().key_over(1, &link(5, true)), None, "not yet bound");
+        assert!(table.bind(1, LinkId(5), BoundKey { grant: GrantId(7), address: 64, key: 13 }));
+        let it = table.get(GrantId(7)).unwrap();
         assert_eq!(it.key_over(1, &link(5, true)), Some((64, 13)));
         assert_eq!(it.key_over(0, &link(5, true)), None, "another link");
         assert_eq!(it.key_over(1, &link(6, true)), None, "the link that came after it");
         assert_eq!(it.key_over(1, &link(5, false)), Some((4096, 11)), "the rail has one for all links");
-        assert!(table.bind(1, LinkId(5), BoundKey { grant: 8, address: u64::MAX, key: 1 }), "no such grant");
-        assert!(table.bind(1, LinkId(5), BoundKey { grant: 7, address: u64::MAX - 64, key: 1 }));
-        assert!(!table.bind(1, LinkId(5), BoundKey { grant: 7, address: u64::MAX - 63, key: 1 }));
+        assert!(
+            table.bind(1, LinkId(5), BoundKey { grant: GrantId(8), address: u64::MAX, key: 1 }),
+            "no such grant"
+        );
+        assert!(table.bind(1, LinkId(5), BoundKey { grant: GrantId(7), address: u64::MAX - 64, key: 1 }));
+        assert!(!table.bind(1, LinkId(5), BoundKey { grant: GrantId(7), address: u64::MAX - 63, key: 1 }));
     }
 
     #[test]
     fn the_peer_hears_once_that_nothing_uses_it_any_more() {
         let mut table = granted();
-        table.begin_use(7);
-        table.begin_use(7);
-        assert!(!table.end_use(7), "nobody has asked");
-        assert!(table.revoke(7) && table.take_unused().is_empty(), "one uses it");
-        assert!(table.end_use(7));
-        assert_eq!((table.take_unused(), table.take_unused()), (vec![7], vec![]), "once");
-        assert!(!table.revoke(7), "it is gone");
+        table.begin_use(GrantId(7));
+        table.begin_use(GrantId(7));
+        assert!(!table.end_use(GrantId(7)), "nobody has asked");
+        assert!(table.revoke(GrantId(7)) && table.take_unused().is_empty(), "one uses it");
+        assert!(table.end_use(GrantId(7)));
+        assert_eq!((table.take_unused(), table.take_unused()), (vec![GrantId(7)], vec![]), "once");
+        assert!(!table.revoke(GrantId(7)), "it is gone");
     }
 
     #[test]
     #[should_panic(expected = "a use of grant 7 ends that has not begun")]
     fn a_use_ends_once() {
         let mut table = granted();
-        table.begin_use(7);
-        let _ = (table.end_use(7), table.end_use(7));
+        table.begin_use(GrantId(7));
+        let _ = (table.end_use(GrantId(7)), table.end_use(GrantId(7)));
     }
 
     #[test]
     fn what_is_revoked_and_unused_is_acknowledged_at_once() {
         let mut table = granted();
-        table.revoke(7);
-        assert!(table.get(7).unwrap().is_revoked());
-        assert_eq!(table.take_unused(), [7]);
-        assert!(table.get(7).is_none());
+        table.revoke(GrantId(7));
+        assert!(table.get(GrantId(7)).unwrap().is_revoked());
+        assert_eq!(table.take_unused(), [GrantId(7)]);
+        assert!(table.get(GrantId(7)).is_none());
     }
 }

@@ -17,6 +17,7 @@ use super::names::Names;
 use super::timers::NEVER;
 use super::{OpId, Tuning};
 use crate::counter::{CounterId, LinkId};
+use crate::ids::{GrantId, PublicationId, SharedCounterId};
 use crate::lost::LostReason;
 use crate::wire::Hello;
 
@@ -49,16 +50,16 @@ pub(crate) struct Peer {
     /// Counters of this side that the peer raises.
     pub(crate) own_counters: Vec<CounterId>,
     /// The grants of this side to the peer.
-    pub(crate) own_grants: BTreeSet<u64>,
+    pub(crate) own_grants: BTreeSet<GrantId>,
     /// The number of those grants that are being revoked.
     pub(crate) revoking: usize,
     /// The names of its certificate, which were verified.
     pub(crate) certificate_names: Vec<String>,
     /// Requests of this side to open publications of the peer. The first one was sent; the others wait for
     /// its answer.
-    pub(crate) openings: BTreeMap<u64, Vec<OpId>>,
+    pub(crate) openings: BTreeMap<PublicationId, Vec<OpId>>,
     /// As `openings`, for shared counters of the peer.
-    pub(crate) counter_openings: BTreeMap<u64, Vec<OpId>>,
+    pub(crate) counter_openings: BTreeMap<SharedCounterId, Vec<OpId>>,
     pub(crate) outgoing: Outgoing,
     pub(crate) incoming: Incoming,
     pub(crate) atomics: Atomics,
@@ -77,7 +78,7 @@ pub(crate) struct Peer {
     pub(crate) has_told_scope: bool,
     /// Keys of grants of this side that could not be bound to a link: its index and the grant. They are
     /// tried again at this time.
-    pub(crate) unbound: Vec<(usize, u64)>,
+    pub(crate) unbound: Vec<(usize, GrantId)>,
     pub(crate) bind_at: u64,
     /// Whether the reason for one of them was reported.
     pub(crate) has_told_unbound: bool,

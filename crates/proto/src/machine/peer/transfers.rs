@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::transfer::Transfer;
 use crate::counter::{CounterId, Immediate, LinkId};
+use crate::ids::GrantId;
 use crate::machine::{NewTransfer, OpId, PeerKey, TransferFault};
 use crate::outbox::{LinkSettings, Outbox, Posted, TransferId};
 use crate::priority::Priority;
@@ -69,7 +70,7 @@ impl Transfers {
     }
 
     /// Returns the transfers that use a grant of the peer.
-    pub(crate) fn using(&self, grant: u64) -> Vec<TransferId> {
+    pub(crate) fn using(&self, grant: GrantId) -> Vec<TransferId> {
         let uses =
             |transfer: &Transfer| transfer.regions().as_slice().iter().any(|range| range.grant == grant);
         let users = self.transfers.iter().filter(|(_, transfer)| uses(transfer));
@@ -313,7 +314,7 @@ mod tests {
             peer: PeerKey(0),
             direction: Direction::Write,
             plan: Plan::new(64, (some(), len), (some(), len)).unwrap(),
-            regions: GrantRange { grant: op, base: 0, len }.into(),
+            regions: GrantRange { grant: GrantId(op), base: 0, len }.into(),
             counter: Some(CounterId::from_raw(COUNTER)),
             priority: Priority::Normal,
             deadline: None,
@@ -334,7 +335,7 @@ mod tests {
         let mut transfers = ready();
         let id = submit(&mut transfers, 7, 2);
         assert_eq!((transfers.find(OpId(7)), transfers.find(OpId(8))), (Some(id), None));
-        assert_eq!(transfers.using(7), [id]);
+        assert_eq!(transfers.using(GrantId(7)), [id]);
         let [first, second] = [(); 2].map(|()| transfers.next_post(Priority::Normal, false).unwrap());
         assert!(transfers.next_post(Priority::Normal, false).is_none());
         transfers.complete(first);

@@ -1,6 +1,7 @@
 //! Keys that are bound to links.
 
 use super::*;
+use crate::ids::GrantId;
 use crate::machine::{Content, Direction, GrantRange, NewTransfer, OpId};
 use crate::plan::{Pages, Plan};
 use crate::rail::WorkRequest;
@@ -25,7 +26,7 @@ fn step(machine: &mut Machine) -> Vec<Frame> {
     frames(machine)
 }
 
-fn binds(machine: &mut Machine) -> Vec<u64> {
+fn binds(machine: &mut Machine) -> Vec<GrantId> {
     std::iter::from_fn(|| machine.poll_control())
         .filter_map(|control| match control {
             Control::BindKey { rail: 0, link: LINK, grant } => Some(grant),
@@ -49,7 +50,7 @@ fn a_key_is_told_when_it_is_bound() {
 #[test]
 fn a_link_that_comes_later_gets_the_keys_of_all_grants() {
     let (mut machine, end, _) = answered_over(windows());
-    let mut grants: Vec<u64> =
+    let mut grants: Vec<GrantId> =
         (0..3).map(|_| machine.grant(PEER, 64, Rights::all(), over_network(vec![None]), 0)).collect();
     machine.revoke(None, grants.pop().unwrap(), u64::MAX, 0);
     assert!(binds(&mut machine).is_empty(), "there is no link");
@@ -132,7 +133,7 @@ fn transfer() -> NewTransfer {
         peer: PEER,
         direction,
         plan,
-        regions: GrantRange { grant: 3, base: 0, len: 64 }.into(),
+        regions: GrantRange { grant: GrantId(3), base: 0, len: 64 }.into(),
         counter: None,
         priority: Priority::Normal,
         deadline: None,
@@ -157,12 +158,12 @@ fn nothing_is_posted_before_the_key_of_its_link_is_known() {
     let keys = vec![Some((0, 77))];
     machine.handle_frame(
         PEER,
-        Frame::Grant(GrantOffer { grant: 3, len: 64, rights: 7, scope: Scope::Network, keys }),
+        Frame::Grant(GrantOffer { grant: GrantId(3), len: 64, rights: 7, scope: Scope::Network, keys }),
         0,
     );
     machine.submit(transfer(), 0).expect("it is begun");
     assert_eq!(posted_key(&mut machine), None, "the key of the rail is good for nothing");
-    let key = BoundKey { grant: 3, address: 4096, key: 7 };
+    let key = BoundKey { grant: GrantId(3), address: 4096, key: 7 };
     let other = LinkId(link.0 + 1);
     machine.handle_frame(PEER, Frame::Keys { link: other, keys: vec![key] }, 0);
     assert_eq!(posted_key(&mut machine), None, "there is no such link");
@@ -173,9 +174,9 @@ fn nothing_is_posted_before_the_key_of_its_link_is_known() {
 #[test]
 fn a_key_that_ends_beyond_the_last_address_is_a_violation() {
     let (mut machine, _, link) = bound();
-    let offer = GrantOffer { grant: 3, len: 64, rights: 7, scope: Scope::Network, keys: vec![None] };
+    let offer = GrantOffer { grant: GrantId(3), len: 64, rights: 7, scope: Scope::Network, keys: vec![None] };
     machine.handle_frame(PEER, Frame::Grant(offer), 0);
-    let keys = vec![BoundKey { grant: 3, address: u64::MAX - 63, key: 7 }];
+    let keys = vec![BoundKey { grant: GrantId(3), address: u64::MAX - 63, key: 7 }];
     machine.handle_frame(PEER, Frame::Keys { link, keys }, 0);
     let is_lost =
         |event: &Event| matches!(event, Event::Peer(PEER, PeerChange::Lost(LostReason::Violation(_))));

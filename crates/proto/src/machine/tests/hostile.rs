@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::counter::{ADD_MAX, CounterId};
+use crate::ids::{GrantId, PublicationId, SharedCounterId};
 use crate::machine::{Direction, GrantRange, MessageHeader, NAME_MAX, NewTransfer, TransferFault};
 use crate::plan::{Pages, Plan};
 use crate::wire::{BoundKey, GrantOffer};
@@ -43,12 +44,12 @@ fn assert_violation(frame: Frame) {
     assert!(matches!(reason, Some(LostReason::Violation(_))), "{frame:?}: {reason:?}");
 }
 
-pub(super) fn grant(id: u64) -> GrantOffer {
+pub(super) fn grant(id: GrantId) -> GrantOffer {
     GrantOffer { grant: id, len: 64, rights: 7, scope: Scope::Network, keys: vec![Some((4096, 1))] }
 }
 
 /// Begins a transfer of one page to a grant of the peer.
-pub(super) fn submit_page(machine: &mut Machine, op: OpId, grant: u64, now: u64) {
+pub(super) fn submit_page(machine: &mut Machine, op: OpId, grant: GrantId, now: u64) {
     let pages = || (Pages { indices: [0].into(), stride: 64, offset: 0 }, 64);
     let plan = Plan::new(64, pages(), pages()).unwrap();
     let direction = Direction::Write;
@@ -81,10 +82,10 @@ fn a_hello_has_a_budget_of_rails_and_names_of_a_bounded_length() {
 
 #[test]
 fn a_peer_has_a_budget_of_grants() {
-    assert_limit(&mut ready(), (0..5).map(|id| Frame::Grant(grant(id))), "grants");
+    assert_limit(&mut ready(), (0..5).map(|id| Frame::Grant(grant(GrantId(id)))), "grants");
     // One that was revoked and confirmed makes room for another.
     let mut machine = ready();
-    for id in 0..100 {
+    for id in (0..100).map(GrantId) {
         machine.handle_frame(PEER, Frame::Grant(grant(id)), 0);
         machine.handle_frame(PEER, Frame::Revoke { grant: id }, 0);
     }
@@ -103,11 +104,11 @@ fn a_peer_has_a_budget_of_counters() {
 
 #[test]
 fn a_grant_that_cannot_be_is_a_violation() {
-    assert_violation(Frame::Grant(GrantOffer { keys: vec![None, None], ..grant(1) }));
-    assert_violation(Frame::Grant(GrantOffer { scope: Scope::Host, ..grant(1) }));
-    assert_violation(Frame::Grant(GrantOffer { keys: vec![Some((u64::MAX - 62, 1))], ..grant(1) }));
+    assert_violation(Frame::Grant(GrantOffer { keys: vec![None, None], ..grant(GrantId(1)) }));
+    assert_violation(Frame::Grant(GrantOffer { scope: Scope::Host, ..grant(GrantId(1)) }));
+    assert_violation(Frame::Grant(GrantOffer { keys: vec![Some((u64::MAX - 62, 1))], ..grant(GrantId(1)) }));
     let mut machine = ready();
-    let last = GrantOffer { keys: vec![Some((u64::MAX - 64, 1))], ..grant(1) };
+    let last = GrantOffer { keys: vec![Some((u64::MAX - 64, 1))], ..grant(GrantId(1)) };
     machine.handle_frame(PEER, Frame::Grant(last.clone()), 0);
     assert_eq!(lost(&mut machine), None);
     machine.handle_frame(PEER, Frame::Grant(last), 0);
@@ -322,7 +323,7 @@ fn a_mark_is_good_for_its_own_link_only() {
 fn ids_and_marks_cannot_be_guessed_from_others() {
     let mut machine = ready();
     let ids: Vec<u64> = (0..64)
-        .map(|_| machine.grant(PEER, 64, Rights::WRITE, over_network(vec![Some((0, 1))]), 0))
+        .map(|_| machine.grant(PEER, 64, Rights::WRITE, over_network(vec![Some((0, 1))]), 0).0)
         .collect();
     let distance = |pair: &[u64]| pair[0].abs_diff(pair[1]);
     assert!(ids.windows(2).all(|pair| distance(pair) > 1 << 32), "{ids:?}");
@@ -353,10 +354,13 @@ fn any_number_in_any_frame_does_no_harm() {
         let link = LinkId(number);
         for frame in [
             Frame::LinkReady { link, mark: number, needs_names: true, binds_keys: true },
-            Frame::Keys { link, keys: vec![BoundKey { grant: number, address: number, key: number }; 2] },
+            Frame::Keys {
+                link,
+                keys: vec![BoundKey { grant: GrantId(number), address: number, key: number }; 2],
+            },
             Frame::LinkLost { link, is_quiet: false, reason: String::new() },
-            Frame::Revoke { grant: number },
-            Frame::Revoked { grant: number },
+            Frame::Revoke { grant: GrantId(number) },
+            Frame::Revoked { grant: GrantId(number) },
             Frame::Settle { link, counter },
             Frame::Settled { link, counter, pages: number },
             Frame::CounterClosed { counter },
@@ -403,9 +407,9 @@ fn a_message_over_the_control_connection_is_no_longer_than_one_over_a_link() {
 #[test]
 fn a_peer_that_does_not_account_for_a_lost_link_is_lost_and_its_transfers_end() {
     let mut machine = ready();
-    machine.handle_frame(PEER, Frame::Grant(grant(5)), 0);
+    machine.handle_frame(PEER, Frame::Grant(grant(GrantId(5))), 0);
     let op = OpId(9);
-    submit_page(&mut machine, op, 5, 0);
+    submit_page(&mut machine, op, GrantId(5), 0);
     machine.begin_round(0);
     let slot = machine.poll_post().expect("the page is posted").slot;
     machine.handle_posted(slot, Ok(()));
@@ -562,10 +566,10 @@ fn no_text_of_a_peer_reaches_a_terminal_as_it_was_sent() {
 
     let (mut machine, link) = ready_over(properties());
     events(&mut machine);
-    machine.open(OpId(1), PEER, 7, 0);
-    machine.open_shared_counter(OpId(2), PEER, 8, 0);
-    machine.handle_frame(PEER, Frame::NotOpened { publication: 7, reason: reason() }, 0);
-    machine.handle_frame(PEER, Frame::CounterNotOpened { shared: 8, reason: reason() }, 0);
+    machine.open(OpId(1), PEER, PublicationId(7), 0);
+    machine.open_shared_counter(OpId(2), PEER, SharedCounterId(8), 0);
+    machine.handle_frame(PEER, Frame::NotOpened { publication: PublicationId(7), reason: reason() }, 0);
+    machine.handle_frame(PEER, Frame::CounterNotOpened { shared: SharedCounterId(8), reason: reason() }, 0);
     machine.handle_frame(PEER, Frame::LinkLost { link, is_quiet: true, reason: reason() }, 0);
     let mut count = 0;
     for event in events(&mut machine) {

@@ -1,6 +1,7 @@
 //! When a peer is pinged, and when it is lost.
 
 use super::*;
+use crate::ids::GrantId;
 
 /// Runs the timers until `end`, in steps of a tenth of a millisecond, and answers pings if
 /// `is_alive`. Returns the times of pings, and of the loss.
@@ -73,12 +74,12 @@ fn every_kind_of_wait_ends_with_a_silent_peer() {
             machine.revoke(Some(OpId(2)), id, u64::MAX, now);
         }),
         ("transfer", |machine, now| {
-            hostile::submit_page(machine, OpId(3), 5, now);
+            hostile::submit_page(machine, OpId(3), GrantId(5), now);
         }),
     ];
     for (what, begin) in waits {
         let mut machine = ready();
-        machine.handle_frame(PEER, Frame::Grant(hostile::grant(5)), 0);
+        machine.handle_frame(PEER, Frame::Grant(hostile::grant(GrantId(5))), 0);
         let begun = tuning().idle_heartbeat / 2;
         run(&mut machine, 0, begun, true);
         begin(&mut machine, begun);

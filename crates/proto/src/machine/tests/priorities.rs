@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::*;
+use crate::ids::GrantId;
 use crate::inflight::SlotId;
 use crate::machine::{Direction, GrantRange, NewTransfer};
 use crate::plan::{Pages, Plan};
@@ -12,7 +13,7 @@ const URGENT: Priority = Priority::Urgent;
 const NORMAL: Priority = Priority::Normal;
 const BULK: Priority = Priority::Bulk;
 
-pub(super) const GRANT: u64 = 5;
+pub(super) const GRANT: GrantId = GrantId(5);
 /// The operations with pages that the link may have in flight: the rest is for messages.
 const DEPTH: usize = 56;
 const KIB: u64 = 1 << 10;

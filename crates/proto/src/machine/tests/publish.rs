@@ -3,11 +3,12 @@
 use super::*;
 use crate::access::Access;
 use crate::error::OpenError;
+use crate::ids::{GrantId, PublicationId};
 use crate::machine::OpenedMemory;
 use crate::wire::GrantOffer;
 
 /// Returns the grants that the machine asks its driver for.
-fn asked(machine: &mut Machine) -> Vec<(u64, PeerKey)> {
+fn asked(machine: &mut Machine) -> Vec<(PublicationId, PeerKey)> {
     let controls: Vec<Control> = std::iter::from_fn(|| machine.poll_control()).collect();
     let grants = controls.into_iter().filter_map(|control| match control {
         Control::GrantPublished { publication, peer, rights: Rights::READ } => Some((publication, peer)),
@@ -17,7 +18,7 @@ fn asked(machine: &mut Machine) -> Vec<(u64, PeerKey)> {
 }
 
 /// Makes the grant that a peer has asked for.
-fn make(machine: &mut Machine, publication: u64) -> u64 {
+fn make(machine: &mut Machine, publication: PublicationId) -> GrantId {
     assert_eq!(asked(machine), [(publication, PEER)]);
     let grant = machine.grant(PEER, 64, Rights::READ, over_network(vec![Some((0, 1))]), 0);
     machine.handle_published(publication, PEER, Ok(grant));
@@ -25,7 +26,7 @@ fn make(machine: &mut Machine, publication: u64) -> u64 {
 }
 
 /// Ends the keys of a grant that is being revoked, and gives it back.
-fn end(machine: &mut Machine, grant: u64) {
+fn end(machine: &mut Machine, grant: GrantId) {
     machine.handle_frame(PEER, Frame::Revoked { grant }, 0);
     assert!(matches!(machine.poll_control(), Some(Control::EndKeys { grant: of }) if of == grant));
     machine.handle_keys_ended(grant, KeysEnded { is_proven: true, ..KeysEnded::default() });
@@ -38,7 +39,7 @@ fn opened(machine: &mut Machine) -> Vec<Frame> {
     frames(machine).into_iter().filter(is_answer).collect()
 }
 
-fn is_refused(machine: &mut Machine, publication: u64) -> bool {
+fn is_refused(machine: &mut Machine, publication: PublicationId) -> bool {
     opened(machine);
     machine.handle_frame(PEER, Frame::Open { publication }, 0);
     let answers = opened(machine);
@@ -58,7 +59,7 @@ fn a_peer_that_asks_often_gets_one_grant() {
         (asked(&mut machine), opened(&mut machine)),
         (vec![], vec![Frame::Opened { publication, grant }])
     );
-    assert!(is_refused(&mut machine, !publication), "there is no such publication");
+    assert!(is_refused(&mut machine, PublicationId(!publication.to_raw())), "there is no such publication");
 }
 
 #[test]
@@ -94,7 +95,7 @@ fn pass(machine: &mut Machine, until: u64) {
 }
 
 /// Returns a machine with a grant that the driver is making.
-fn making() -> (Machine, u64) {
+fn making() -> (Machine, PublicationId) {
     let mut machine = ready();
     let publication = machine.publish(Rights::READ, Access::Anyone);
     machine.handle_frame(PEER, Frame::Open { publication }, 0);
@@ -126,7 +127,7 @@ fn a_grant_that_is_being_made_is_revoked_before_that_is_answered() {
 
 /// Returns a machine over this rail that withdraws a publication from its peer, which says that it has stopped.
 /// The rail answers so when the keys end.
-fn withdrawn(properties: Properties, ended: KeysEnded) -> (Machine, u64) {
+fn withdrawn(properties: Properties, ended: KeysEnded) -> (Machine, PublicationId) {
     let (mut machine, _) = ready_over(properties);
     let publication = machine.publish(Rights::READ, Access::Anyone);
     machine.handle_frame(PEER, Frame::Open { publication }, 0);
@@ -283,7 +284,7 @@ fn another(machine: &mut Machine, names: &[String]) -> PeerKey {
 }
 
 /// Lets a peer open a publication. Returns its grant, unless it is refused.
-fn open(machine: &mut Machine, key: PeerKey, publication: u64) -> Option<u64> {
+fn open(machine: &mut Machine, key: PeerKey, publication: PublicationId) -> Option<GrantId> {
     machine.handle_frame(key, Frame::Open { publication }, 0);
     if asked(machine) != [(publication, key)] {
         return None;
@@ -407,17 +408,17 @@ fn a_peer_that_is_lost_loses_its_grant_alone() {
 #[test]
 fn a_refusal_is_no_answer_to_a_later_request() {
     let mut machine = ready();
-    machine.open(OpId(1), PEER, 7, 0);
-    machine.open(OpId(2), PEER, 7, 0);
+    machine.open(OpId(1), PEER, PublicationId(7), 0);
+    machine.open(OpId(2), PEER, PublicationId(7), 0);
     frames(&mut machine);
     let refused = |publication| Frame::NotOpened { publication, reason: "not yet".to_owned() };
-    machine.handle_frame(PEER, refused(7), 0);
+    machine.handle_frame(PEER, refused(PublicationId(7)), 0);
     let told = events(&mut machine);
     assert!(matches!(told[..], [.., Event::Opened(OpId(1), Err(OpenError::Refused { .. }))]), "{told:?}");
-    assert_eq!(frames(&mut machine), [Frame::Open { publication: 7 }]);
-    machine.handle_frame(PEER, Frame::Grant(hostile::grant(5)), 0);
-    machine.handle_frame(PEER, Frame::Opened { publication: 7, grant: 5 }, 0);
-    machine.handle_frame(PEER, refused(7), 0);
+    assert_eq!(frames(&mut machine), [Frame::Open { publication: PublicationId(7) }]);
+    machine.handle_frame(PEER, Frame::Grant(hostile::grant(GrantId(5))), 0);
+    machine.handle_frame(PEER, Frame::Opened { publication: PublicationId(7), grant: GrantId(5) }, 0);
+    machine.handle_frame(PEER, refused(PublicationId(7)), 0);
     let told = events(&mut machine);
     assert!(matches!(told[..], [.., Event::Opened(OpId(2), Ok(_))]), "{told:?}");
     assert!(frames(&mut machine).is_empty());
@@ -426,25 +427,25 @@ fn a_refusal_is_no_answer_to_a_later_request() {
 #[test]
 fn every_request_to_open_is_answered() {
     let mut machine = ready();
-    machine.open(OpId(1), PEER, 7, 0);
-    machine.open(OpId(2), PEER, 7, 0);
-    machine.open(OpId(3), PEER, 8, 0);
-    machine.open(OpId(4), PEER, 9, 0);
+    machine.open(OpId(1), PEER, PublicationId(7), 0);
+    machine.open(OpId(2), PEER, PublicationId(7), 0);
+    machine.open(OpId(3), PEER, PublicationId(8), 0);
+    machine.open(OpId(4), PEER, PublicationId(9), 0);
     let sent = frames(&mut machine);
     let count = sent.iter().filter(|frame| matches!(frame, Frame::Open { .. })).count();
     assert_eq!(count, 3, "once for each publication");
     let (len, rights, scope) = (64, Rights::READ.bits(), Scope::Network);
-    let offer = GrantOffer { grant: 5, len, rights, scope, keys: vec![Some((0, 1))] };
+    let offer = GrantOffer { grant: GrantId(5), len, rights, scope, keys: vec![Some((0, 1))] };
     machine.handle_frame(PEER, Frame::Grant(offer), 0);
-    machine.handle_frame(PEER, Frame::Opened { publication: 7, grant: 5 }, 0);
-    machine.handle_frame(PEER, Frame::Opened { publication: 8, grant: 6 }, 0);
-    machine.handle_frame(PEER, Frame::Opened { publication: 8, grant: 5 }, 0);
+    machine.handle_frame(PEER, Frame::Opened { publication: PublicationId(7), grant: GrantId(5) }, 0);
+    machine.handle_frame(PEER, Frame::Opened { publication: PublicationId(8), grant: GrantId(6) }, 0);
+    machine.handle_frame(PEER, Frame::Opened { publication: PublicationId(8), grant: GrantId(5) }, 0);
     machine.handle_disconnected(PEER, LostReason::Gone, 0);
     let told: Vec<_> = events(&mut machine)
         .into_iter()
         .filter_map(|event| if let Event::Opened(op, answer) = event { Some((op.0, answer)) } else { None })
         .collect();
-    let memory = OpenedMemory { grant: 5, len: 64, rights: Rights::READ };
+    let memory = OpenedMemory { grant: GrantId(5), len: 64, rights: Rights::READ };
     let [
         (1, Ok(one)),
         (2, Ok(two)),

@@ -3,6 +3,7 @@
 use super::*;
 use crate::counter::CounterId;
 use crate::error::AtomicError;
+use crate::ids::GrantId;
 use crate::inflight::SlotId;
 use crate::machine::{
     AtomicOperation, Direction, GrantRange, NewAtomic, NewTransfer, ShortTransfer, TransferFault,
@@ -10,8 +11,8 @@ use crate::machine::{
 use crate::plan::{Extent, Pages, Plan};
 use crate::wire::{BoundKey, GrantOffer};
 
-const BAD: u64 = 5;
-const GOOD: u64 = 6;
+const BAD: GrantId = GrantId(5);
+const GOOD: GrantId = GrantId(6);
 const COUNTER: u32 = 3 << 8;
 
 fn counter() -> CounterId {
@@ -37,7 +38,7 @@ fn granted(properties: Properties) -> Machine {
     machine.handle_connected(end, Ok(()));
     machine.handle_frame(PEER, Frame::LinkReady { link, mark: 9, needs_names: false, binds_keys: false }, 0);
     for grant in [BAD, GOOD] {
-        let keys = vec![Some((4096, grant))];
+        let keys = vec![Some((4096, grant.0))];
         let rights = Rights::all().bits();
         let offer = GrantOffer { grant, len: 4096, rights, scope: Scope::Network, keys };
         machine.handle_frame(PEER, Frame::Grant(offer), 0);
@@ -50,7 +51,7 @@ fn granted(properties: Properties) -> Machine {
 }
 
 /// Begins a transfer of some pages that are counted.
-fn submit(machine: &mut Machine, op: u64, grant: u64, pages: u32, now: u64) {
+fn submit(machine: &mut Machine, op: u64, grant: GrantId, pages: u32, now: u64) {
     let len = u64::from(pages) * 64;
     let some = || (Pages { indices: (0..pages).collect(), stride: 64, offset: 0 }, len);
     let new = NewTransfer {
@@ -66,18 +67,18 @@ fn submit(machine: &mut Machine, op: u64, grant: u64, pages: u32, now: u64) {
     machine.submit(new, now);
 }
 
-/// Posts everything. Returns the work requests with the key of each.
-fn post(machine: &mut Machine) -> Vec<(SlotId, u64)> {
+/// Posts everything. Returns the work requests with the grant of each: its key has the same number.
+fn post(machine: &mut Machine) -> Vec<(SlotId, GrantId)> {
     machine.begin_round(4);
     let mut posted = Vec::new();
     while let Some(post) = machine.poll_post() {
         let key = match &post.content {
             Content::Pages { request: Some(request), .. } | Content::Atomic { request } => match request {
                 crate::rail::WorkRequest::Write { target, .. }
-                | crate::rail::WorkRequest::FetchAdd { target, .. } => target.key,
+                | crate::rail::WorkRequest::FetchAdd { target, .. } => GrantId(target.key),
                 other => panic!("{other:?}"),
             },
-            _ => 0,
+            _ => GrantId(0),
         };
         posted.push((post.slot, key));
         machine.handle_posted(posted[posted.len() - 1].0, Ok(()));
@@ -210,7 +211,7 @@ fn a_transfer_that_waits_for_its_key_delays_no_other_and_ends_no_link() {
         machine.handle_frame(PEER, Frame::Grant(offer), 0);
     }
     let bind = |machine: &mut Machine, grant, now| {
-        let keys = vec![BoundKey { grant, address: 4096, key: grant }];
+        let keys = vec![BoundKey { grant, address: 4096, key: grant.0 }];
         machine.handle_frame(PEER, Frame::Keys { link, keys }, now);
     };
     machine.handle_frame(PEER, Frame::Counter { counter: counter(), names: Vec::new() }, 0);
@@ -248,9 +249,10 @@ fn a_transfer_that_waits_for_its_key_delays_no_other_and_ends_no_link() {
         deadline: None,
     };
     // One that is aborted while it waits. Others are performed meanwhile.
-    let offer = GrantOffer { grant: 9, len: 4096, rights: 7, scope: Scope::Network, keys: vec![None] };
+    let offer =
+        GrantOffer { grant: GrantId(9), len: 4096, rights: 7, scope: Scope::Network, keys: vec![None] };
     machine.handle_frame(PEER, Frame::Grant(offer), long);
-    submit(&mut machine, 2, 9, 1, long);
+    submit(&mut machine, 2, GrantId(9), 1, long);
     assert!(post(&mut machine).is_empty() && machine.short_request(&short, long).is_some());
     machine.abort_op(PEER, OpId(2), &TransferFault::Rail(Box::new(not_mapped())), long);
     assert_eq!(ended(&mut machine), [(2, true)]);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::access::Access;
+use crate::ids::GrantId;
 
 fn shared() -> Properties {
     Properties {
@@ -22,7 +23,7 @@ fn connected() -> Machine {
 }
 
 /// Grants memory, and binds its key.
-fn bound(machine: &mut Machine) -> u64 {
+fn bound(machine: &mut Machine) -> GrantId {
     let grant = machine.grant(PEER, 1 << 20, Rights::all(), over_network(vec![None]), 0);
     assert!(matches!(machine.poll_control(), Some(Control::BindKey { .. })));
     machine.handle_key_bound(0, LINK, grant, Ok((0, 7)));
@@ -30,7 +31,7 @@ fn bound(machine: &mut Machine) -> u64 {
 }
 
 /// Returns a machine with a grant that is being revoked until 100 ms.
-fn revoked() -> (Machine, u64) {
+fn revoked() -> (Machine, GrantId) {
     let mut machine = connected();
     let grant = bound(&mut machine);
     machine.revoke(Some(OpId(1)), grant, 100 * MS, 0);

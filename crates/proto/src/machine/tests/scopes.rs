@@ -2,6 +2,7 @@
 
 use super::hostile::{grant as offer, submit_page};
 use super::*;
+use crate::ids::GrantId;
 use crate::machine::{Direction, GrantRange, Regions, TransferFault};
 use crate::wire::GrantOffer;
 
@@ -81,8 +82,8 @@ fn connect_network(machine: &mut Machine) {
     connect(machine, opening, 20 * MS);
 }
 
-fn offer_over(scope: Scope, grant: u64) -> Frame {
-    let key = |rail| (rail == scope).then_some((4096, grant));
+fn offer_over(scope: Scope, grant: GrantId) -> Frame {
+    let key = |rail| (rail == scope).then_some((4096, grant.0));
     let keys = [Scope::Network, Scope::Host].map(key).to_vec();
     Frame::Grant(GrantOffer { scope, keys, ..offer(grant) })
 }
@@ -111,9 +112,9 @@ fn a_grant_over_the_network_connects_those_rails() {
 #[test]
 fn a_grant_of_the_peer_over_the_network_connects_those_rails() {
     let mut machine = within_host();
-    machine.handle_frame(PEER, offer_over(Scope::Host, 1), 10 * MS);
+    machine.handle_frame(PEER, offer_over(Scope::Host, GrantId(1)), 10 * MS);
     assert!(openings(&mut machine, 10 * MS..20 * MS).is_empty());
-    machine.handle_frame(PEER, offer_over(Scope::Network, 2), 10 * MS);
+    machine.handle_frame(PEER, offer_over(Scope::Network, GrantId(2)), 10 * MS);
     connect_network(&mut machine);
 }
 
@@ -137,16 +138,18 @@ fn a_link_within_the_host_that_fails_is_replaced_by_the_others() {
 #[test]
 fn pages_go_over_rails_of_the_scope_of_their_grant() {
     let mut machine = within_host();
-    for (grant, scope) in [(1, Scope::Network), (2, Scope::Host), (3, Scope::Network)] {
+    for (grant, scope) in
+        [(GrantId(1), Scope::Network), (GrantId(2), Scope::Host), (GrantId(3), Scope::Network)]
+    {
         machine.handle_frame(PEER, offer_over(scope, grant), 10 * MS);
-        submit_page(&mut machine, OpId(grant), grant, 10 * MS);
+        submit_page(&mut machine, OpId(grant.0), grant, 10 * MS);
     }
     assert_eq!(posted_over(&mut machine), Some(HOST), "the others wait for their link");
     assert_eq!(posted_over(&mut machine), None);
     connect_network(&mut machine);
     assert_eq!(posted_over(&mut machine), Some(NETWORK));
     // Those of both scopes take turns.
-    submit_page(&mut machine, OpId(4), 2, 20 * MS);
+    submit_page(&mut machine, OpId(4), GrantId(2), 20 * MS);
     let mut rails = [(); 2].map(|()| posted_over(&mut machine).unwrap());
     rails.sort_unstable();
     assert_eq!((rails, posted_over(&mut machine)), ([NETWORK, HOST], None));
@@ -188,18 +191,19 @@ fn a_revoke_within_the_host_resets_no_card() {
 #[test]
 fn regions_of_different_scopes_are_refused() {
     let mut machine = within_host();
-    for (grant, scope) in [(1, Scope::Network), (2, Scope::Host), (3, Scope::Host)] {
+    for (grant, scope) in [(GrantId(1), Scope::Network), (GrantId(2), Scope::Host), (GrantId(3), Scope::Host)]
+    {
         machine.handle_frame(PEER, offer_over(scope, grant), 10 * MS);
     }
-    let mut outcome = |grants: &[u64]| {
+    let mut outcome = |grants: &[GrantId]| {
         let regions = grants.iter().map(|grant| GrantRange { grant: *grant, base: 0, len: 64 });
         let regions = Regions::List(regions.collect());
         machine.may_transfer(PEER, Direction::Write, &regions, None)
     };
-    assert_eq!(outcome(&[2, 3, 2]), Ok(()));
-    assert_eq!(outcome(&[1, 1]), Ok(()));
-    assert_eq!(outcome(&[2, 1]), Err(TransferFault::Scopes));
+    assert_eq!(outcome(&[GrantId(2), GrantId(3), GrantId(2)]), Ok(()));
+    assert_eq!(outcome(&[GrantId(1), GrantId(1)]), Ok(()));
+    assert_eq!(outcome(&[GrantId(2), GrantId(1)]), Err(TransferFault::Scopes));
     // Each region is checked, and a transfer without any is refused.
-    assert_eq!(outcome(&[2, 9]), Err(TransferFault::NoSuchGrant));
+    assert_eq!(outcome(&[GrantId(2), GrantId(9)]), Err(TransferFault::NoSuchGrant));
     assert_eq!(outcome(&[]), Err(TransferFault::NoSuchGrant));
 }

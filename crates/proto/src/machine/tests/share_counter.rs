@@ -4,6 +4,7 @@ use super::*;
 use crate::access::Access;
 use crate::counter::{CounterId, Outcome};
 use crate::error::OpenError;
+use crate::ids::SharedCounterId;
 
 fn answers(machine: &mut Machine) -> Vec<Frame> {
     let is_answer =
@@ -12,7 +13,7 @@ fn answers(machine: &mut Machine) -> Vec<Frame> {
 }
 
 /// Lets the peer open a shared counter, and returns the counter that it gets.
-fn open(machine: &mut Machine, shared: u64) -> Option<CounterId> {
+fn open(machine: &mut Machine, shared: SharedCounterId) -> Option<CounterId> {
     frames(machine);
     machine.handle_frame(PEER, Frame::OpenCounter { shared }, 0);
     let sent = frames(machine);
@@ -45,7 +46,7 @@ fn a_peer_that_asks_often_gets_one_counter() {
     let counter = joined(&mut machine)[0];
     assert_eq!(open(&mut machine, shared), Some(counter));
     assert!(joined(&mut machine).is_empty(), "once");
-    assert_eq!(open(&mut machine, !shared), None);
+    assert_eq!(open(&mut machine, SharedCounterId(!shared.to_raw())), None);
     machine.close_shared_counter(shared, 0);
     assert!(frames(&mut machine).contains(&Frame::CounterClosed { counter }));
     assert_eq!(open(&mut machine, shared), None);
@@ -66,7 +67,7 @@ fn a_peer_without_a_permitted_name_gets_none() {
 #[test]
 fn a_peer_gets_no_more_counters_than_it_accepts() {
     let mut machine = ready();
-    let shared: Vec<u64> = (0..5).map(|_| machine.share_counter(Access::Anyone)).collect();
+    let shared: Vec<SharedCounterId> = (0..5).map(|_| machine.share_counter(Access::Anyone)).collect();
     // The hello of the peer accepts four.
     let opened: Vec<bool> = shared.iter().map(|it| open(&mut machine, *it).is_some()).collect();
     assert_eq!(opened, [true, true, true, true, false]);
@@ -92,33 +93,37 @@ fn a_lost_peer_takes_no_counter_with_it() {
 #[test]
 fn a_refusal_is_no_answer_to_a_later_request_either() {
     let mut machine = ready();
-    machine.open_shared_counter(OpId(1), PEER, 7, 0);
-    machine.open_shared_counter(OpId(2), PEER, 7, 0);
+    machine.open_shared_counter(OpId(1), PEER, SharedCounterId(7), 0);
+    machine.open_shared_counter(OpId(2), PEER, SharedCounterId(7), 0);
     frames(&mut machine);
-    machine.handle_frame(PEER, Frame::CounterNotOpened { shared: 7, reason: "not yet".to_owned() }, 0);
+    machine.handle_frame(
+        PEER,
+        Frame::CounterNotOpened { shared: SharedCounterId(7), reason: "not yet".to_owned() },
+        0,
+    );
     let told = events(&mut machine);
     assert!(matches!(told[..], [.., Event::CounterOpened(OpId(1), Err(_))]), "{told:?}");
-    assert_eq!(frames(&mut machine), [Frame::OpenCounter { shared: 7 }]);
+    assert_eq!(frames(&mut machine), [Frame::OpenCounter { shared: SharedCounterId(7) }]);
 }
 
 #[test]
 fn every_request_to_open_a_counter_is_answered() {
     let mut machine = ready();
     for (op, shared) in [(1, 7), (2, 7), (3, 8), (4, 9), (5, 10)] {
-        machine.open_shared_counter(OpId(op), PEER, shared, 0);
+        machine.open_shared_counter(OpId(op), PEER, SharedCounterId(shared), 0);
     }
     let sent = frames(&mut machine);
     let count = sent.iter().filter(|frame| matches!(frame, Frame::OpenCounter { .. })).count();
     assert_eq!(count, 4, "once for each counter");
     let [known, unknown] = [5, 6].map(CounterId::from_raw);
     machine.handle_frame(PEER, Frame::Counter { counter: known, names: Vec::new() }, 0);
-    machine.handle_frame(PEER, Frame::CounterOpened { shared: 7, counter: known }, 0);
-    machine.handle_frame(PEER, Frame::CounterOpened { shared: 8, counter: unknown }, 0);
-    machine.handle_frame(PEER, Frame::CounterOpened { shared: 8, counter: known }, 0);
+    machine.handle_frame(PEER, Frame::CounterOpened { shared: SharedCounterId(7), counter: known }, 0);
+    machine.handle_frame(PEER, Frame::CounterOpened { shared: SharedCounterId(8), counter: unknown }, 0);
+    machine.handle_frame(PEER, Frame::CounterOpened { shared: SharedCounterId(8), counter: known }, 0);
     let reason = "no".repeat(10_000);
-    machine.handle_frame(PEER, Frame::CounterNotOpened { shared: 9, reason }, 0);
+    machine.handle_frame(PEER, Frame::CounterNotOpened { shared: SharedCounterId(9), reason }, 0);
     machine.handle_disconnected(PEER, LostReason::Gone, 0);
-    machine.open_shared_counter(OpId(6), PEER, 7, 0);
+    machine.open_shared_counter(OpId(6), PEER, SharedCounterId(7), 0);
     let told: Vec<_> = events(&mut machine)
         .into_iter()
         .filter_map(

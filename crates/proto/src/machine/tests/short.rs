@@ -2,12 +2,13 @@
 
 use super::*;
 use crate::counter::CounterId;
+use crate::ids::GrantId;
 use crate::machine::{Direction, ShortRequest, ShortTransfer};
 use crate::plan::Extent;
 use crate::rail::{RemoteSegment, WorkRequest};
 use crate::wire::GrantOffer;
 
-const GRANT: u64 = 5;
+const GRANT: GrantId = GrantId(5);
 const COUNTER: u32 = 3 << 8;
 const ADDRESS: u64 = 1 << 12;
 const KEY: u64 = 77;
@@ -105,7 +106,7 @@ fn what_the_peer_did_not_get_is_added_after_its_link_is_lost() {
 fn what_is_not_possible_is_not_performed() {
     let (mut machine, _) = performing();
     let extent = |offset, len| Extent { offset, len };
-    let other = ShortTransfer { grant: 6, ..short() };
+    let other = ShortTransfer { grant: GrantId(6), ..short() };
     let gone = ShortTransfer { peer: PeerKey(1), ..short() };
     let uncounted = ShortTransfer { counter: Some(CounterId::from_raw(1)), ..short() };
     let beyond = ShortTransfer { base: 4096 - 127, ..short() };
@@ -127,9 +128,9 @@ fn rights_are_those_of_the_grant() {
     let (mut machine, _) = performing();
     let keys = vec![Some((ADDRESS, KEY))];
     let rights = Rights::READ.bits();
-    let offer = GrantOffer { grant: 6, len: 4096, rights, scope: Scope::Network, keys };
+    let offer = GrantOffer { grant: GrantId(6), len: 4096, rights, scope: Scope::Network, keys };
     machine.handle_frame(PEER, Frame::Grant(offer), 0);
-    let write = ShortTransfer { grant: 6, ..short() };
+    let write = ShortTransfer { grant: GrantId(6), ..short() };
     assert!(machine.short_request(&write, 1).is_none());
     assert!(machine.short_request(&ShortTransfer { direction: Direction::Read, ..write }, 1).is_some());
 }
