@@ -3,7 +3,9 @@
 
 use std::fs;
 
-use farreach_memory::{AllocateReason, HugePages, Memory, MemoryOptions, Slice};
+use farreach_memory::{
+    AllocateReason, Exchange, ExchangeError, HugePages, KeyAccess, Memory, MemoryOptions, Slice,
+};
 
 /// Returns the line of `/proc/self/numa_maps` for the mapping that begins with a slice.
 fn numa_map(slice: &Slice) -> String {
@@ -57,6 +59,36 @@ fn huge_pages_are_used_and_given_back() {
     drop(slice);
     assert_eq!(free_huge_pages(), before - 2, "a part of it still exists");
     drop(rest);
+    assert_eq!(free_huge_pages(), before);
+}
+
+/// The new pages are huge, too. An exchange for which none are free fails, and leaves the memory as it was:
+/// to touch a page that is not there would end the process.
+#[test]
+#[ignore = "needs huge pages: cargo xtask vm test runs it"]
+fn huge_pages_are_exchanged_for_huge_pages() {
+    let before = free_huge_pages();
+    let huge = || MemoryOptions::new().huge_pages(HugePages::Require);
+    let mut slice = huge().allocate(4 << 20).unwrap();
+    slice.iter_mut().enumerate().for_each(|(index, byte)| *byte = (index % 251) as u8);
+    let exposed = slice.expose();
+    let guard = exposed.guard_key(KeyAccess::Write).unwrap();
+    // SAFETY: no descriptor of this memory was passed, so no key leads to it.
+    let begun = unsafe { Exchange::begin(vec![guard]) };
+    let mut exchange = begun.unwrap_or_else(|(error, _)| panic!("{error}"));
+    let others = huge().allocate(free_huge_pages() * (2 << 20)).unwrap();
+    let failed = exchange.step(false).unwrap_err();
+    assert!(matches!(failed, ExchangeError::Call { .. }), "{failed}");
+    assert_eq!(exchange.left(), 4 << 20);
+    drop(others);
+    while exchange.left() > 0 {
+        exchange.step(false).unwrap();
+    }
+    assert!(exchange.finish().is_ok());
+    let slice = exposed.try_into_slice().expect("its only key has ended");
+    assert!(slice.iter().enumerate().all(|(index, byte)| *byte == (index % 251) as u8));
+    assert!(numa_map(&slice).contains("huge"), "{}", numa_map(&slice));
+    drop(slice);
     assert_eq!(free_huge_pages(), before);
 }
 
