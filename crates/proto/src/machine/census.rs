@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::{Machine, PeerKey};
+use crate::ids::GrantId;
 use crate::priority::Priority;
 
 /// The numbers of things that a machine keeps.
@@ -68,6 +69,12 @@ impl Machine {
             into,
             "{timers:?}{deadlines:?}{urgent_until:?}{looking:?}{bound:?}{confirmations:?}{closing:?}"
         )
+    }
+
+    /// Returns whether local memory is granted by this id, also if the grant is about to end.
+    #[doc(hidden)]
+    pub fn has_grant(&self, id: GrantId) -> bool {
+        self.grants.get(id).is_some()
     }
 
     /// Returns whether a step would do something at this time, apart from what rails report.

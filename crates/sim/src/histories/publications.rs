@@ -441,6 +441,11 @@ impl World {
             it.answer = None;
             let (from, deadline) = (it.from, it.deadline);
             tell!(self, "withdrawn: published, ok", published, answer.is_ok());
+            let host = self.published[published].host;
+            let until = deadline.max(self.hosts[host].stopped_until) + self.scenario.slack_ns();
+            if self.now > until && !self.is_liar(host) {
+                broken!(self, "{published} is withdrawn at {}, and the deadline was at {deadline}", self.now);
+            }
             match answer {
                 Ok(()) => {
                     self.published[published].withdrawn[place].ended_at = Some(self.now);
@@ -479,7 +484,10 @@ impl World {
             if !is_closed || !self.is_of(&self.grants[place], published, from) {
                 continue;
             }
-            let offset = self.grants[place].layout.offset;
+            let Grant { host, id, layout: Layout { offset, .. }, .. } = self.grants[place];
+            if self.hosts[host].machine().has_grant(id) {
+                broken!(self, "{published} is withdrawn, and grant {place} has not ended");
+            }
             self.look_a_last_time(place, &memory);
             self.grants[place].hold = Hold::Lost;
             memory.write_at(offset, &[WORN; PART]);
