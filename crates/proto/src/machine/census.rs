@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Machine, PeerKey};
-use crate::ids::GrantId;
+use crate::ids::PublicationId;
 use crate::priority::Priority;
 
 /// The numbers of things that a machine keeps.
@@ -71,10 +71,10 @@ impl Machine {
         )
     }
 
-    /// Returns whether local memory is granted by this id, also if the grant is about to end.
+    /// Returns whether a peer has a publication open, also if its grant is being made or about to end.
     #[doc(hidden)]
-    pub fn has_grant(&self, id: GrantId) -> bool {
-        self.grants.get(id).is_some()
+    pub fn has_opened(&self, publication: PublicationId, peer: PeerKey) -> bool {
+        self.publications.has_opened(publication, peer)
     }
 
     /// Returns whether a step would do something at this time, apart from what rails report.

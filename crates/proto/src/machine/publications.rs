@@ -244,6 +244,11 @@ impl Publications {
         Some(self.all.remove(&id)?.withdrawal?.op)
     }
 
+    /// Returns whether a peer has an entry.
+    pub(super) fn has_opened(&self, id: PublicationId, peer: PeerKey) -> bool {
+        self.all.get(&id).is_some_and(|it| it.grants.contains_key(&peer))
+    }
+
     /// Returns the grant of a peer, if it is made.
     pub(super) fn grant_of(&self, id: PublicationId, peer: PeerKey) -> Option<GrantId> {
         match self.all.get(&id)?.grants.get(&peer)? {

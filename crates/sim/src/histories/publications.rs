@@ -16,6 +16,7 @@ use farreach_rail::RevokeAnswer;
 
 use super::content::{Layout, WORN};
 use super::fate::PIECE;
+use super::party::End;
 use super::thing::{Grant, Hold, Page};
 use super::world::{World, broken, tell};
 use crate::answers::{Answer, Awaited};
@@ -450,6 +451,7 @@ impl World {
                 Ok(()) => {
                     self.published[published].withdrawn[place].ended_at = Some(self.now);
                     self.count("withdrawals complete", 1);
+                    self.check_closed(published, from);
                     self.close_parts(published, from);
                 }
                 Err(why) => {
@@ -472,6 +474,33 @@ impl World {
         }
     }
 
+    /// Checks that nobody has a publication open, or is about to, who has lost it for good.
+    fn check_closed(&mut self, published: usize, from: Whom) {
+        let Published { host, id, withdrawn, .. } = &self.published[published];
+        if withdrawn.iter().any(|it| it.from == from && !it.holds) {
+            return;
+        }
+        let (host, id, life) = (*host, *id, self.hosts[*host].life);
+        let is_owners = |end: &End| end.host == host && end.life == life && end.peer.is_some();
+        let mut keys = Vec::new();
+        for (index, connection) in self.connections.iter().enumerate() {
+            for end in 0..2 {
+                let is_from = match from {
+                    Whom::Host(other) => connection.ends[1 - end].host == other,
+                    Whom::Connection(other) => index == other,
+                };
+                keys.extend(
+                    (is_from && is_owners(&connection.ends[end])).then(|| connection.ends[end].key()),
+                );
+            }
+        }
+        for key in keys {
+            if self.hosts[host].machine().has_opened(id, key) {
+                broken!(self, "{published} is withdrawn from {key:?}, which has it open");
+            }
+        }
+    }
+
     /// Overwrites what a peer has written that has lost a publication, unless it was admitted again.
     fn close_parts(&mut self, published: usize, from: Whom) {
         let is_in = |it: &Withdrawn| it.from == from && !it.holds;
@@ -484,10 +513,7 @@ impl World {
             if !is_closed || !self.is_of(&self.grants[place], published, from) {
                 continue;
             }
-            let Grant { host, id, layout: Layout { offset, .. }, .. } = self.grants[place];
-            if self.hosts[host].machine().has_grant(id) {
-                broken!(self, "{published} is withdrawn, and grant {place} has not ended");
-            }
+            let offset = self.grants[place].layout.offset;
             self.look_a_last_time(place, &memory);
             self.grants[place].hold = Hold::Lost;
             memory.write_at(offset, &[WORN; PART]);
