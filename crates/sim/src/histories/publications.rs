@@ -19,6 +19,7 @@ use super::fate::PIECE;
 use super::thing::{Grant, Hold, Page};
 use super::world::{World, broken, tell};
 use crate::answers::{Answer, Awaited};
+use farreach_proto::time::Time;
 
 /// The maximum number of publications that a host has at a time.
 const PUBLISHED_MAX: usize = 3;
@@ -177,7 +178,7 @@ impl World {
         let is_same = |it: &&Opening| (it.published, it.connection, it.end) == (published, connection, end);
         let begun_at = self.openings.iter().find(is_same).map_or(now, |it| it.begun_at);
         self.openings.push(Opening { host, published, connection, end, begun_at, is_due, answer });
-        self.hosts[host].machine().open(op, key, id, now);
+        self.hosts[host].machine().open(op, key, id, Time::from_nanos(now));
     }
 
     /// Withdraws a publication from a peer, or admits one again.
@@ -247,8 +248,16 @@ impl World {
         let machine = self.hosts[host].machine();
         match names.first() {
             // By its name alone, as if it were not connected.
-            Some(name) if deadline.is_multiple_of(2) => machine.expel(op, id, name, deadline, now),
-            _ => machine.withdraw_from(op, id, (key, &names), deadline, now),
+            Some(name) if deadline.is_multiple_of(2) => {
+                machine.expel(op, id, name, Time::from_nanos(deadline), Time::from_nanos(now))
+            }
+            _ => machine.withdraw_from(
+                op,
+                id,
+                (key, &names),
+                Time::from_nanos(deadline),
+                Time::from_nanos(now),
+            ),
         }
     }
 
@@ -304,12 +313,12 @@ impl World {
         }
         tell!(self, "withdraw from all: published, patience", published, patience.unwrap_or(0));
         let Some(patience) = patience else {
-            return self.hosts[host].withdraw(None, id, u64::MAX, now);
+            return self.hosts[host].withdraw(None, id, Time::NEVER, now);
         };
         let (op, answer) = self.hosts[host].answers.expect(Awaited::Revoked);
         let deadline = now + patience;
         self.published[published].hold = PublishedHold::Revoking { memory, answer, since: now, deadline };
-        self.hosts[host].withdraw(Some(op), id, deadline, now);
+        self.hosts[host].withdraw(Some(op), id, Time::from_nanos(deadline), now);
     }
 
     /// Collects the answers about publications, at the owner and at the peers.
@@ -566,7 +575,7 @@ impl World {
                 let patience = self.scenario.tuning.drain;
                 self.withdraw(published, Some(patience));
                 self.observe(host);
-                let at = self.hosts[host].machine().poll_timeout();
+                let at = self.hosts[host].machine().poll_timeout().to_nanos();
                 self.step_by(host, at);
             }
         }
