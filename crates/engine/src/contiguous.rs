@@ -7,6 +7,7 @@ use farreach_proto::machine::{
     Direction, GrantRange, NewTransfer, OpId, PeerKey, Regions, ShortTransfer, TransferFault,
 };
 use farreach_proto::plan::{Extent, Pages, Plan};
+use farreach_proto::time::Time;
 use farreach_rail::{Held, TransferAnswer};
 
 use crate::delivery::{Waiter, next_op};
@@ -151,7 +152,7 @@ impl Peer {
             let (new, held) = (transfer_of(op, &short), held(buffer));
             // The memory may be unknown to a card. A transfer that is performed needs no
             // registration.
-            let call = move |driver: &mut Driver, now: u64| submit(driver, new, held, sender, now);
+            let call = move |driver: &mut Driver, now: Time| submit(driver, new, held, sender, now);
             Command::Call(Box::new(call))
         };
         let performed = match len <= self.running().performs_max() {
@@ -194,7 +195,7 @@ pub(crate) fn submit(
     new: NewTransfer,
     held: Held,
     sender: oneshot::Sender<TransferAnswer>,
-    now: u64,
+    now: Time,
 ) {
     if let Err(error) = register(driver, new.peer, &new.regions, &held) {
         // The machine does not know the transfer yet, so it is answered here, with its memory.

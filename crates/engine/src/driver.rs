@@ -19,6 +19,7 @@ use farreach_proto::machine::{
     TransferFault,
 };
 use farreach_proto::stats::TransferStats;
+use farreach_proto::time::Time;
 use farreach_proto::wire::Frame;
 use farreach_rail::{Carrier, Held, HeldList, TransferAnswer};
 
@@ -69,7 +70,7 @@ const PERFORMED_MAX: u32 = 16;
 const PERFORM_FOR: u64 = 50_000;
 
 /// A call with the driver and the current time in nanoseconds.
-pub(crate) type Call = Box<dyn FnOnce(&mut Driver, u64) + Send>;
+pub(crate) type Call = Box<dyn FnOnce(&mut Driver, Time) + Send>;
 
 /// A request of a caller.
 pub(crate) enum Command {
@@ -193,11 +194,11 @@ pub(crate) struct Driver {
     backlog: Arc<AcceptBacklog>,
     start: Instant,
     /// When sockets were last polled, in nanoseconds since `start`.
-    looked_at: Option<u64>,
+    looked_at: Option<Time>,
     /// How long the last poll of the sockets took.
     look_took: Duration,
     /// When something has last happened on a rail, in nanoseconds since `start`.
-    carried_at: Option<u64>,
+    carried_at: Option<Time>,
     /// The watched descriptors of the rails, and the count of resets when they were registered.
     watched: Vec<OwnedFd>,
     watched_resets: u64,
@@ -207,7 +208,7 @@ pub(crate) struct Driver {
     events: Vec<ControlEvent>,
     /// The time of the last step, in nanoseconds since `start`, and the number of transfers performed
     /// since then.
-    stepped_at: u64,
+    stepped_at: Time,
     performed: u32,
 }
 
@@ -240,7 +241,7 @@ impl Driver {
             watched_resets: 0,
             was_woken_by_rail: false,
             events: Vec::new(),
-            stepped_at: 0,
+            stepped_at: Time::ZERO,
             performed: 0,
         })
     }
@@ -302,7 +303,7 @@ impl Driver {
     }
 
     /// Ends a connection that nobody waits for any more, and leaves its peer.
-    pub(crate) fn abandon(&mut self, receiver: &oneshot::Receiver<Connected>, now: u64) {
+    pub(crate) fn abandon(&mut self, receiver: &oneshot::Receiver<Connected>, now: Time) {
         if let Some(connected) = receiver.take() {
             // The peer exists, and nobody has taken a handle of it whose drop would end it.
             if let Ok(Ok((key, _))) = connected {
@@ -348,13 +349,13 @@ impl Driver {
         self.start
     }
 
-    fn now(&self) -> u64 {
+    fn now(&self) -> Time {
         since(self.start)
     }
 
     /// Performs a transfer of one page at once, if its rail can and nothing is queued before it.
     pub(crate) fn perform(&mut self, new: &ShortTransfer, buffer: &mut Buffer) -> Option<TransferStats> {
-        let (start, mut now) = (self.start, 0);
+        let (start, mut now) = (self.start, Time::ZERO);
         // The carrier reads the clock before and after the operation. The last reading is kept, so
         // that the check below needs none.
         let clock = || {
@@ -379,13 +380,15 @@ impl Driver {
     }
 
     /// Handles events of the sockets. Returns whether there was anything besides pings.
-    fn look(&mut self, now: u64) -> bool {
+    fn look(&mut self, now: Time) -> bool {
         let begin = Instant::now();
         // Events are handled after the poll, because a handler sends and closes, which needs
         // `control`. The vector is put back, so that a poll allocates nothing.
         let mut events = std::mem::take(&mut self.events);
         // Errors of a socket are reported as events; polling the epoll itself does not fail.
-        let _ = self.control.poll(self.start + Duration::from_nanos(now), &mut |event| events.push(event));
+        let _ = self
+            .control
+            .poll(self.start + Duration::from_nanos(now.to_nanos()), &mut |event| events.push(event));
         // A ping alone must not make a leader spin that would sleep otherwise.
         let happened = !events.iter().all(is_ping);
         if events.iter().any(|event| self.ends_peer(event)) {
@@ -409,7 +412,7 @@ impl Driver {
         }
     }
 
-    fn on_control(&mut self, event: ControlEvent, now: u64) {
+    fn on_control(&mut self, event: ControlEvent, now: Time) {
         match event {
             ControlEvent::Accepted(id, address) => {
                 let (key, cell) = self.add_peer(false, now);
@@ -436,7 +439,7 @@ impl Driver {
         }
     }
 
-    fn on_closed(&mut self, id: ConnectionId, reason: &CloseReason, now: u64) {
+    fn on_closed(&mut self, id: ConnectionId, reason: &CloseReason, now: Time) {
         let (cause, fix) = (reason.cause(), reason.fix());
         if let Some(Connecting { address, sender, .. }) = self.connecting.remove(&id) {
             // There is no peer yet, so the machine need not be told.
@@ -459,7 +462,7 @@ impl Driver {
         sender.send(answer, &mut self.wakers);
     }
 
-    fn add_peer(&mut self, is_initiator: bool, now: u64) -> (PeerKey, Arc<PeerCell>) {
+    fn add_peer(&mut self, is_initiator: bool, now: Time) -> (PeerKey, Arc<PeerCell>) {
         let key = self.machine.add_peer(is_initiator, now);
         (key, self.delivery.add_peer(key))
     }
@@ -547,11 +550,11 @@ impl Driver {
     }
 }
 
-/// Returns the nanoseconds since `start`.
+/// Returns the time of a clock that began at `start`.
 #[inline]
-fn since(start: Instant) -> u64 {
+fn since(start: Instant) -> Time {
     // 64 bits are enough for 584 years.
-    start.elapsed().as_nanos() as u64
+    Time::from_nanos(start.elapsed().as_nanos() as u64)
 }
 
 /// Returns the interval at which sockets are polled. `took`: how long the last poll has taken.
@@ -661,8 +664,8 @@ impl Drive for Driver {
     fn step(&mut self) -> bool {
         let now = self.now();
         (self.stepped_at, self.performed) = (now, 0);
-        let is_due = |at: Option<u64>, every: Duration| {
-            at.is_none_or(|at| now.saturating_sub(at) >= every.as_nanos() as u64)
+        let is_due = |at: Option<Time>, every: Duration| {
+            at.is_none_or(|at| now.saturating_since(at) >= every.as_nanos() as u64)
         };
         let mut happened = false;
         // Before the step of the rails, which runs the timers: a peer whose frames wait in a socket
@@ -712,7 +715,7 @@ impl Drive for Driver {
         // What rails hold back would wait for all of the sleep, because no poll posts it meanwhile.
         self.carrier.flush();
         // The sum does not overflow: the largest number stands for 584 years.
-        let mut until = until.min(self.start + Duration::from_nanos(self.machine.poll_timeout()));
+        let mut until = until.min(self.start + Duration::from_nanos(self.machine.poll_timeout().to_nanos()));
         match self.machine.quiet_for(self.now()) {
             // The kernel's timers are too coarse for a sleep this short that can be ended, and it
             // is over soon in any case.

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use farreach_proto::machine::{Machine, MessageHeader, PeerKey, Tuning};
+use farreach_proto::time::Time;
 use farreach_proto::wire::Hello;
 use farreach_rail::{Carrier, Properties, Rail};
 use rustix::rand::GetRandomFlags;
@@ -251,7 +252,7 @@ impl Engine {
                 engine.check_clear_text("connect to", address)?;
                 Ok(address)
             });
-            let call = move |driver: &mut Driver, _: u64| match checked {
+            let call = move |driver: &mut Driver, _: Time| match checked {
                 Ok(address) => {
                     // A name is resolved once, so this is the only value.
                     let _ = found.set(address);
@@ -353,7 +354,7 @@ impl Engine {
         begin: impl FnOnce(&mut Driver, oneshot::Sender<Connected>) + Send + 'static,
     ) -> Pending<Peer> {
         let (sender, receiver) = oneshot::channel();
-        let call = move |driver: &mut Driver, _: u64| begin(driver, sender);
+        let call = move |driver: &mut Driver, _: Time| begin(driver, sender);
         self.0.progress.queue(Command::Call(Box::new(call)));
         self.peer_of(Target::known(address), receiver)
     }
@@ -484,7 +485,7 @@ impl Engine {
     fn call<T: Send + 'static>(
         &self,
         operation: &'static str,
-        call: impl FnOnce(&mut Driver, u64) -> Result<T, Error> + Send + 'static,
+        call: impl FnOnce(&mut Driver, Time) -> Result<T, Error> + Send + 'static,
     ) -> Pending<T> {
         Pending::call(&self.0.progress, operation, call)
     }
@@ -514,7 +515,7 @@ impl Engine {
     pub fn close(self, timeout: Duration) -> Result<(), Error> {
         self.0.note_close();
         let (sender, receiver) = oneshot::channel();
-        let call = move |driver: &mut Driver, now: u64| {
+        let call = move |driver: &mut Driver, now: Time| {
             // Connections in their handshake are no peers yet, so the machine does not end them.
             driver.abandon_all();
             let op = driver.delivery.wait_for(Waiter::Closed(sender));
@@ -664,7 +665,7 @@ impl Connecting {
 impl Drop for Connecting {
     fn drop(&mut self) {
         if let Some(receiver) = self.receiver.take() {
-            let call = move |driver: &mut Driver, now: u64| driver.abandon(&receiver, now);
+            let call = move |driver: &mut Driver, now: Time| driver.abandon(&receiver, now);
             self.engine.0.progress.submit(Command::Call(Box::new(call)));
         }
     }

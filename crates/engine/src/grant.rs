@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use farreach_memory::Exposed;
 use farreach_proto::ids::GrantId;
 use farreach_proto::machine::PeerKey;
+use farreach_proto::time::Time;
 use farreach_rail::RevokeAnswer;
 
 use crate::delivery::Waiter;
@@ -132,12 +133,12 @@ impl Grant {
         let handle = self.memory.take();
         // Weak, because the engine gives the memory back only when no handle is left.
         let memory = handle.as_ref().map(Arc::downgrade).unwrap_or_default();
-        let call = move |driver: &mut Driver, now: u64| {
+        let call = move |driver: &mut Driver, now: Time| {
             // Not earlier: once the user's handle is gone, the engine may answer a revoke whose
             // wait timed out, and that answer would be lost.
             drop(handle);
-            // The largest number is reserved for grants whose memory is not wanted back.
-            let deadline = now.saturating_add(nanoseconds(timeout)).min(u64::MAX - 1);
+            // The time that never comes is reserved for grants whose memory is not wanted back.
+            let deadline = now.saturating_add(nanoseconds(timeout)).min(Time::LAST);
             let op = driver.delivery.wait_for(Waiter::Revoked(sender));
             driver.machine.revoke(Some(op), id, deadline, now);
         };
@@ -162,7 +163,7 @@ impl Drop for Grant {
 /// Revokes a grant whose memory is not wanted back. The engine frees the memory when the peer
 /// provably cannot access it.
 fn give_up(peer: &Peer, id: GrantId) {
-    let call = move |driver: &mut Driver, now: u64| driver.machine.revoke(None, id, u64::MAX, now);
+    let call = move |driver: &mut Driver, now: Time| driver.machine.revoke(None, id, Time::NEVER, now);
     peer.running().submit(Command::Call(Box::new(call)));
 }
 

@@ -11,6 +11,7 @@ use farreach_proto::ids::GrantId;
 use farreach_proto::machine::{Direction, GrantRange, NewTransfer, Regions};
 use farreach_proto::plan::{Plan, PlanError, Side};
 use farreach_proto::segments::{Segment, Segments};
+use farreach_proto::time::Time;
 use farreach_rail::{Held, HeldList};
 
 use crate::contiguous::submit;
@@ -428,7 +429,7 @@ impl Peer {
         let (priority, deadline) = self.terms_now();
         let new = NewTransfer { op, peer, direction, plan, regions, counter, priority, deadline };
         let (sender, receiver) = oneshot::channel();
-        let call = move |driver: &mut Driver, now: u64| submit(driver, new, held, sender, now);
+        let call = move |driver: &mut Driver, now: Time| submit(driver, new, held, sender, now);
         self.running().submit(Command::Call(Box::new(call)));
         let restore = move |held: Option<Held>| match held {
             // Only this transfer has had the list, so the handle that comes back is the last one.

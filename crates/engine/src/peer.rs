@@ -12,6 +12,7 @@ use farreach_proto::error::{AtomicError, SendError};
 use farreach_proto::machine::{
     AtomicOperation, Direction, GrantRange, NewAtomic, NewTransfer, PeerKey, ShortTransfer,
 };
+use farreach_proto::time::Time;
 use farreach_rail::GrantMade;
 
 use crate::delivery::{Waiter, next_op};
@@ -68,7 +69,7 @@ impl Drop for Inner {
         let key = self.key;
         // Waits for any peer do not find it any more, and end if it was the last one.
         self.roster.remove(key, &self.cell);
-        let call = move |driver: &mut Driver, now: u64| driver.machine.leave(key, now);
+        let call = move |driver: &mut Driver, now: Time| driver.machine.leave(key, now);
         self.progress.submit(Command::Call(Box::new(call)));
     }
 }
@@ -190,7 +191,7 @@ impl Peer {
             if let Ok(made) = made {
                 // Nobody wants the memory back, so there is no deadline at which it would come back
                 // unproven.
-                driver.machine.revoke(None, made.id, u64::MAX, now);
+                driver.machine.revoke(None, made.id, Time::NEVER, now);
             }
         };
         self.pending(Making::new(&self.0.progress, "grant memory", make, finish, undo))
@@ -240,7 +241,7 @@ impl Peer {
     pub fn open(&self, token: PublicationToken) -> Pending<RemoteSlice> {
         let (sender, receiver) = oneshot::channel();
         let key = self.0.key;
-        let call = move |driver: &mut Driver, now: u64| {
+        let call = move |driver: &mut Driver, now: Time| {
             let op = driver.delivery.wait_for(Waiter::Opened(sender));
             driver.machine.open(op, key, token.id(), now);
         };
@@ -452,7 +453,7 @@ impl Peer {
     pub fn flush(&self) -> Pending<()> {
         let (sender, receiver) = oneshot::channel();
         let key = self.0.key;
-        let call = move |driver: &mut Driver, now: u64| {
+        let call = move |driver: &mut Driver, now: Time| {
             let op = driver.delivery.wait_for(Waiter::Sent(sender));
             driver.machine.flush(op, key, now);
         };
@@ -467,7 +468,7 @@ impl Peer {
     /// Blocks for at most `timeout`. Dropping the last clone starts the same, without waiting.
     pub fn close(self, timeout: Duration) -> Result<(), Error> {
         let key = self.0.key;
-        let call = move |driver: &mut Driver, now: u64| driver.machine.leave(key, now);
+        let call = move |driver: &mut Driver, now: Time| driver.machine.leave(key, now);
         self.0.progress.submit(Command::Call(Box::new(call)));
         // The machine reports the end of a peer that was left as a loss.
         let left = Left { cell: &self.0.cell, watcher: self.0.cell.watch.watcher() };

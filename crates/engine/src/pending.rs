@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use farreach_proto::machine::{OpId, PeerKey};
+use farreach_proto::time::Time;
 
 use crate::Error;
 use crate::driver::{Command, Driver};
@@ -126,16 +127,16 @@ pub(crate) struct Making<M: Send + 'static, F> {
     operation: &'static str,
     /// Makes the result from the created value, or from the error of a wait.
     finish: F,
-    undo: fn(&mut Driver, u64, M),
+    undo: fn(&mut Driver, Time, M),
 }
 
 impl<M: Send + 'static, F> Making<M, F> {
     pub(crate) fn new(
         progress: &Arc<Running>,
         operation: &'static str,
-        make: impl FnOnce(&mut Driver, u64) -> M + Send + 'static,
+        make: impl FnOnce(&mut Driver, Time) -> M + Send + 'static,
         finish: F,
-        undo: fn(&mut Driver, u64, M),
+        undo: fn(&mut Driver, Time, M),
     ) -> Self {
         Self::of(progress, operation, progress.ask_others(make), finish, undo)
     }
@@ -146,7 +147,7 @@ impl<M: Send + 'static, F> Making<M, F> {
         operation: &'static str,
         receiver: oneshot::Receiver<M>,
         finish: F,
-        undo: fn(&mut Driver, u64, M),
+        undo: fn(&mut Driver, Time, M),
     ) -> Self {
         Self { progress: Arc::clone(progress), receiver: Some(receiver), operation, finish, undo }
     }
@@ -365,7 +366,7 @@ impl<T: Send + 'static> Pending<T> {
     pub(crate) fn call(
         progress: &Arc<Running>,
         operation: &'static str,
-        call: impl FnOnce(&mut Driver, u64) -> Result<T, Error> + Send + 'static,
+        call: impl FnOnce(&mut Driver, Time) -> Result<T, Error> + Send + 'static,
     ) -> Self {
         let finish = |made: Result<Result<T, Error>, Error>| made?;
         Self::new(progress, Making::new(progress, operation, call, finish, |_, _, made| drop(made)))

@@ -9,6 +9,7 @@ use farreach_proto::counter::CounterId;
 use farreach_proto::machine::{Direction, NewTransfer, Regions, TransferFault};
 use farreach_proto::plan::Plan;
 use farreach_proto::segments::{Segment, Segments};
+use farreach_proto::time::Time;
 use farreach_rail::{Held, HeldList};
 
 use crate::contiguous::register;
@@ -204,7 +205,7 @@ impl Peer {
         };
         let (key, regions, counter) = (self.key(), prepared.regions.clone(), prepared.counter);
         let held = Arc::clone(&prepared.held);
-        let make = move |driver: &mut Driver, _: u64| -> Result<(), TransferFault> {
+        let make = move |driver: &mut Driver, _: Time| -> Result<(), TransferFault> {
             // Before the memory is registered, which may take long.
             driver.machine.may_transfer(key, direction, &regions, counter)?;
             let held = Held::List(held);

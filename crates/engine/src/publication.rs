@@ -12,6 +12,7 @@ use farreach_memory::{Exposed, Shared};
 use farreach_proto::error::OpenError;
 use farreach_proto::ids::PublicationId;
 use farreach_proto::machine::{Machine, OpId, OpenedMemory};
+use farreach_proto::time::Time;
 use farreach_rail::RevokeAnswer;
 
 use crate::delivery::Waiter;
@@ -221,7 +222,7 @@ impl<M: Published> Publication<M> {
         let undo = |driver: &mut Driver, now, (id, memory): Made<M>| {
             // The withdrawal needs that the user's handle is gone.
             drop(memory);
-            driver.carrier.withdraw(&mut driver.machine, None, id, u64::MAX, now);
+            driver.carrier.withdraw(&mut driver.machine, None, id, Time::NEVER, now);
         };
         Pending::new(progress, Making::new(progress, "publish memory", make, finish, undo))
     }
@@ -295,11 +296,11 @@ impl<M: Published> Publication<M> {
     fn end_access(
         &self,
         timeout: Duration,
-        end: impl FnOnce(&mut Machine, OpId, PublicationId, u64, u64) + Send + 'static,
+        end: impl FnOnce(&mut Machine, OpId, PublicationId, Time, Time) + Send + 'static,
     ) -> Pending<()> {
         let (sender, receiver) = oneshot::channel();
         let id = self.id;
-        let call = move |driver: &mut Driver, now: u64| {
+        let call = move |driver: &mut Driver, now: Time| {
             // No memory comes back: it stays published for the others.
             let op = driver.delivery.wait_for(Waiter::PeerRevoked(sender));
             end(&mut driver.machine, op, id, deadline(now, timeout), now);
@@ -325,7 +326,7 @@ impl<M: Published> Publication<M> {
         // The handle is released before the withdrawal: the engine returns memory of which it has
         // the only handle.
         let (id, released) = (self.id, self.memory.take().and_then(M::release));
-        let call = move |driver: &mut Driver, now: u64| {
+        let call = move |driver: &mut Driver, now: Time| {
             let op = driver.delivery.wait_for(Waiter::Revoked(sender));
             driver.carrier.withdraw(&mut driver.machine, Some(op), id, deadline(now, timeout), now);
         };
@@ -337,10 +338,10 @@ impl<M: Published> Publication<M> {
 /// The time for the machine's answer to arrive, which it gives at the deadline.
 const MARGIN: Duration = Duration::from_secs(2);
 
-/// Returns the deadline of a revocation. The largest number is reserved for memory that is not wanted
+/// Returns the deadline of a revocation. The time that never comes is reserved for memory that is not wanted
 /// back.
-fn deadline(now: u64, timeout: Duration) -> u64 {
-    now.saturating_add(nanoseconds(timeout)).min(u64::MAX - 1)
+fn deadline(now: Time, timeout: Duration) -> Time {
+    now.saturating_add(nanoseconds(timeout)).min(Time::LAST)
 }
 
 impl<M: Published> Drop for Publication<M> {
@@ -350,8 +351,8 @@ impl<M: Published> Drop for Publication<M> {
         // As above: first the handle, then the withdrawal.
         drop(memory);
         let id = self.id;
-        let call = move |driver: &mut Driver, now: u64| {
-            driver.carrier.withdraw(&mut driver.machine, None, id, u64::MAX, now);
+        let call = move |driver: &mut Driver, now: Time| {
+            driver.carrier.withdraw(&mut driver.machine, None, id, Time::NEVER, now);
         };
         self.progress.submit(Command::Call(Box::new(call)));
     }

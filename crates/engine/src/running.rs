@@ -11,6 +11,7 @@ use crate::hung_call::{LibraryCalls, Timeout};
 use crate::progress::{LeaderFollowers, oneshot};
 use crate::time::nanoseconds;
 use crate::warning::{Warning, Warnings};
+use farreach_proto::time::Time;
 
 /// An engine that runs as long as a handle of it exists: the user's engine, its peers, grants,
 /// counters and pending operations. Dropping the last handle stops the worker, which drops the rest.
@@ -41,15 +42,15 @@ impl Running {
         self.performs_max
     }
 
-    /// Returns the machine's time, in nanoseconds.
-    pub(crate) fn now(&self) -> u64 {
-        nanoseconds(self.start.elapsed())
+    /// Returns the machine's time.
+    pub(crate) fn now(&self) -> Time {
+        Time::from_nanos(nanoseconds(self.start.elapsed()))
     }
 
     /// Lets the leader execute a call in its next step.
     pub(crate) fn ask<T: Send + 'static>(
         &self,
-        call: impl FnOnce(&mut Driver, u64) -> T + Send + 'static,
+        call: impl FnOnce(&mut Driver, Time) -> T + Send + 'static,
     ) -> oneshot::Receiver<T> {
         let (command, receiver) = answered(call);
         self.submit(command);
@@ -59,7 +60,7 @@ impl Running {
     /// Lets another thread execute a call that may take long, or this one when it waits.
     pub(crate) fn ask_others<T: Send + 'static>(
         &self,
-        call: impl FnOnce(&mut Driver, u64) -> T + Send + 'static,
+        call: impl FnOnce(&mut Driver, Time) -> T + Send + 'static,
     ) -> oneshot::Receiver<T> {
         let (command, receiver) = answered(call);
         self.queue(command);
@@ -69,7 +70,7 @@ impl Running {
     /// Lets the leader execute a call in its next step, and waits for it.
     pub(crate) fn call<T: Send + 'static>(
         &self,
-        call: impl FnOnce(&mut Driver, u64) -> T + Send + 'static,
+        call: impl FnOnce(&mut Driver, Time) -> T + Send + 'static,
     ) -> Result<T, Error> {
         let receiver = self.ask(call);
         // The receiver tells how the wait has ended, also after a panic of a step.
@@ -118,7 +119,7 @@ impl fmt::Debug for Running {
 
 /// Returns a command that executes a call, and the receiver of its answer.
 fn answered<T: Send + 'static>(
-    call: impl FnOnce(&mut Driver, u64) -> T + Send + 'static,
+    call: impl FnOnce(&mut Driver, Time) -> T + Send + 'static,
 ) -> (Command, oneshot::Receiver<T>) {
     let (sender, receiver) = oneshot::channel();
     let command = Command::Call(Box::new(move |driver: &mut Driver, now| {

@@ -9,6 +9,7 @@ use farreach_proto::counter::{CounterId, Outcome};
 use farreach_proto::error::OpenError;
 use farreach_proto::ids::SharedCounterId;
 use farreach_proto::machine::PeerKey;
+use farreach_proto::time::Time;
 
 use crate::delivery::Waiter;
 use crate::driver::{Command, Driver};
@@ -103,7 +104,7 @@ impl Engine {
     }
 }
 
-fn close(driver: &mut Driver, id: SharedCounterId, now: u64) {
+fn close(driver: &mut Driver, id: SharedCounterId, now: Time) {
     driver.machine.close_shared_counter(id, now);
     driver.delivery.remove_shared_counter(id);
 }
@@ -369,7 +370,7 @@ impl Peer {
     pub fn open_shared_counter(&self, token: SharedCounterToken) -> Pending<RemoteCounter> {
         let (sender, receiver) = oneshot::channel();
         let key = self.key();
-        let call = move |driver: &mut Driver, now: u64| {
+        let call = move |driver: &mut Driver, now: Time| {
             let op = driver.delivery.wait_for(Waiter::CounterOpened(sender));
             driver.machine.open_shared_counter(op, key, SharedCounterId::from_raw(token.0), now);
         };

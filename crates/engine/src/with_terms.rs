@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use farreach_proto::priority::Priority;
+use farreach_proto::time::Time;
 
 use crate::Peer;
 use crate::terms::Terms;
@@ -91,7 +92,7 @@ impl Peer {
 
     /// Returns the priority of a transfer that begins now, and its deadline in the machine's time.
     #[inline]
-    pub(crate) fn terms_now(&self) -> (Priority, Option<u64>) {
+    pub(crate) fn terms_now(&self) -> (Priority, Option<Time>) {
         let Terms { priority, deadline_after } = self.terms();
         // Only those with a deadline need the clock.
         let deadline = deadline_after.map(|after| self.running().now().saturating_add(nanoseconds(after)));

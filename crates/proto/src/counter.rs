@@ -12,6 +12,7 @@
 //!
 //! Invariant: each page is counted once, whether or not its immediate arrived.
 
+use crate::time::Time;
 use std::collections::BTreeMap;
 
 /// Names a counter of one engine towards its peers. A slot is reused only after all others were
@@ -142,13 +143,15 @@ pub enum Outcome {
 ///
 /// ```
 /// use farreach_proto::counter::{Counters, LinkId, Outcome, Immediate};
+/// use farreach_proto::time::Time;
 ///
 /// let mut counters = Counters::new();
 /// let counter = counters.open([7]).unwrap();
+/// let deadline = Time::from_nanos(100);
 /// counters.arrive(LinkId(1), Immediate::new(counter, 3).unwrap());
-/// assert_eq!(counters.outcome(counter, 3, 0, 100), Some(Outcome::Reached));
-/// assert_eq!(counters.outcome(counter, 4, 0, 100), None);
-/// assert_eq!(counters.outcome(counter, 4, 100, 100), Some(Outcome::TimedOut));
+/// assert_eq!(counters.outcome(counter, 3, Time::ZERO, deadline), Some(Outcome::Reached));
+/// assert_eq!(counters.outcome(counter, 4, Time::ZERO, deadline), None);
+/// assert_eq!(counters.outcome(counter, 4, deadline, deadline), Some(Outcome::TimedOut));
 /// ```
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -413,7 +416,7 @@ impl Counters {
 
     /// Returns how a wait for `pages` has ended, or `None` if it has not. Pages that have arrived
     /// count even if the peer was lost afterwards.
-    pub fn outcome(&self, id: CounterId, pages: u64, now: u64, deadline: u64) -> Option<Outcome> {
+    pub fn outcome(&self, id: CounterId, pages: u64, now: Time, deadline: Time) -> Option<Outcome> {
         let Some(counter) = self.get(id) else { return Some(Outcome::Aborted) };
         match counter {
             _ if counter.reached >= pages => Some(Outcome::Reached),

@@ -1,6 +1,6 @@
 //! The protocol of Farreach's engine, without I/O: planning, decisions and accounting.
 //!
-//! The caller passes in the time as a number, and everything else that could differ between two
+//! The caller passes in the [`time`], and everything else that could differ between two
 //! runs. Memory is represented by numbers, too: the driver of a [`machine`] owns it. A simulation
 //! can therefore run this crate through a hundred thousand histories, and replay one that failed.
 //!
@@ -23,6 +23,7 @@
 //! | [`rights`], [`access`] | rights to granted memory, and who may open published memory |
 //! | [`sequence`] | numbers things that end roughly in the order of their start |
 //! | [`ids`] | names of grants, publications and shared counters |
+//! | [`time`] | points in time |
 //! | [`wire`] | frames of the control connection |
 #![forbid(unsafe_code)]
 
@@ -46,6 +47,7 @@ pub mod route;
 pub mod segments;
 pub mod sequence;
 pub mod stats;
+pub mod time;
 pub mod wire;
 
 pub use farreach_text::Untrusted;

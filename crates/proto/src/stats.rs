@@ -1,5 +1,6 @@
 //! Statistics of a transfer.
 
+use crate::time::Time;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::slice;
@@ -28,8 +29,8 @@ pub struct TransferStats {
     /// Bytes that are known to have arrived: all of them if the transfer is done. Otherwise more may have
     /// arrived, and any of the pages.
     pub delivered: u64,
-    started_ns: u64,
-    finished_ns: u64,
+    started_at: Time,
+    finished_at: Time,
 }
 
 /// The shares of the links in a transfer: a slice. Those of two links need no memory of their own.
@@ -89,17 +90,17 @@ pub struct LinkStats {
 
 impl TransferStats {
     /// The statistics of a transfer of `pages` pages that begins now, over links of these rails.
-    pub fn begin(pages: u64, rails: impl IntoIterator<Item = Arc<str>>, started_ns: u64) -> Self {
+    pub fn begin(pages: u64, rails: impl IntoIterator<Item = Arc<str>>, started_at: Time) -> Self {
         // Each field is given: the default of `rail` is one for the whole process, and threads on
         // different engines would wait for each other's cache line.
         let share = |rail| LinkStats { rail, link: 0, operations: 0, bytes: 0, immediates: 0 };
         let links = LinkShares(rails.into_iter().map(share).collect());
-        Self { pages, links, started_ns, ..Self::default() }
+        Self { pages, links, started_at, ..Self::default() }
     }
 
     /// Notes the end of the transfer.
-    pub fn end(&mut self, finished_ns: u64) {
-        self.finished_ns = finished_ns;
+    pub fn end(&mut self, finished_at: Time) {
+        self.finished_at = finished_at;
     }
 
     /// Returns the bytes of all posted operations, including those that were posted again.
@@ -114,7 +115,7 @@ impl TransferStats {
 
     /// Returns the time from the request to the end.
     pub fn elapsed(&self) -> Duration {
-        Duration::from_nanos(self.finished_ns.saturating_sub(self.started_ns))
+        Duration::from_nanos(self.finished_at.saturating_since(self.started_at))
     }
 }
 

@@ -19,6 +19,7 @@ use farreach_proto::machine::{
 use farreach_proto::plan::Extent;
 use farreach_proto::rights::Rights;
 use farreach_proto::stats::TransferStats;
+use farreach_proto::time::Time;
 
 use crate::current_call::{CallStamps, CurrentCall, RailCall};
 use crate::message_pool::MessagePool;
@@ -170,10 +171,9 @@ impl Carrier {
         self.calls.current()
     }
 
-    /// Sets the time from which calls of rails count outside of a [step](Self::step), in nanoseconds
-    /// since the driver began.
+    /// Sets the time from which calls of rails count outside of a [step](Self::step).
     #[inline]
-    pub fn set_time(&mut self, now: u64) {
+    pub fn set_time(&mut self, now: Time) {
         self.calls.set_time(now);
     }
 
@@ -214,7 +214,7 @@ impl Carrier {
 
     /// Runs one step: polls the rails, posts as far as there is room, and runs the machine's
     /// timers. Returns `true` if anything happened.
-    pub fn step(&mut self, machine: &mut Machine, now: u64) -> bool {
+    pub fn step(&mut self, machine: &mut Machine, now: Time) -> bool {
         self.calls.set_time(now);
         machine.begin_step(now);
         let mut happened = false;
@@ -237,7 +237,7 @@ impl Carrier {
 
     /// Handles everything that has arrived over the rails until now. The driver calls it before the
     /// last frame of a peer: on its way, that frame may have overtaken pages.
-    pub fn catch_up(&mut self, machine: &mut Machine, now: u64) {
+    pub fn catch_up(&mut self, machine: &mut Machine, now: Time) {
         self.calls.set_time(now);
         machine.begin_step(now);
         for rail in 0..self.rails.len() {
@@ -424,14 +424,14 @@ impl Carrier {
     }
 
     /// Performs a transfer of one page at once, if its rail can and nothing is queued before it.
-    /// Returns its statistics, or `None` if it must be submitted. `clock` returns the time in
-    /// nanoseconds since the driver began.
+    /// Returns its statistics, or `None` if it must be submitted. `clock` returns the
+    /// time.
     pub fn perform(
         &mut self,
         machine: &mut Machine,
         new: &ShortTransfer,
         buffer: &mut Buffer,
-        mut clock: impl FnMut() -> u64,
+        mut clock: impl FnMut() -> Time,
     ) -> Option<TransferStats> {
         let now = clock();
         let short = machine.short_request(new, now)?;
@@ -466,7 +466,7 @@ impl Carrier {
         peer: PeerKey,
         memory: Exposed,
         rights: Rights,
-        now: u64,
+        now: Time,
     ) -> Result<GrantMade, (RailError, Option<Exposed>)> {
         // Checked before keys are made, which would have to be ended again.
         if let Err(error) = machine.may_grant(peer) {
@@ -487,7 +487,7 @@ impl Carrier {
         peer: PeerKey,
         memory: &Arc<Exposed>,
         rights: Rights,
-        now: u64,
+        now: Time,
     ) -> Result<(GrantId, Scope), RailError> {
         // The program has references to bytes of shared memory, so no key may write to them.
         if memory.is_read_only() && rights != Rights::READ {
@@ -536,8 +536,8 @@ impl Carrier {
         machine: &mut Machine,
         op: Option<OpId>,
         publication: PublicationId,
-        deadline: u64,
-        now: u64,
+        deadline: Time,
+        now: Time,
     ) {
         // Its grants keep it. A rail that exchanges its pages must find no other handle.
         let published = &mut self.memory.published;

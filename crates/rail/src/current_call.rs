@@ -4,6 +4,7 @@
 //! A rail's call runs in its library, on the thread that drives the engine. No thread can end such a
 //! call. Other threads can read here that it has not returned, and for how long.
 
+use farreach_proto::time::Time;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -144,8 +145,8 @@ impl CallStamps {
 
     /// Sets the current time in nanoseconds since about the creation.
     #[inline]
-    pub(crate) fn set_time(&mut self, now: u64) {
-        self.time = now & !NOT_TIME;
+    pub(crate) fn set_time(&mut self, now: Time) {
+        self.time = now.to_nanos() & !NOT_TIME;
     }
 
     /// Notes that a short call begins.
@@ -175,7 +176,7 @@ impl CallStamps {
     }
 
     fn read_clock(&mut self) {
-        self.set_time(self.current.start.elapsed().as_nanos() as u64);
+        self.set_time(Time::from_nanos(self.current.start.elapsed().as_nanos() as u64));
     }
 }
 
@@ -226,7 +227,7 @@ mod tests {
         stamps.begin(0, RailCall::Poll);
         let read = stamps.current().get().unwrap();
         assert!(read.elapsed < Duration::from_millis(50), "{read:?}");
-        stamps.set_time(0);
+        stamps.set_time(Time::ZERO);
         stamps.begin(0, RailCall::Poll);
         let older = stamps.current().get().unwrap();
         assert!(older.elapsed >= Duration::from_millis(50) && older.stamp != read.stamp, "{older:?}");

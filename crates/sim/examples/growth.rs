@@ -22,6 +22,7 @@ use farreach_proto::plan::{Limits, Pages, Plan, Side};
 use farreach_proto::priority::Priority;
 use farreach_proto::rights::Rights;
 use farreach_proto::segments::{Segment, Segments};
+use farreach_proto::time::Time;
 use farreach_proto::wire::{Frame, GrantOffer, Hello, LinkOffer};
 use farreach_rail::{
     Carrier, EndedKeys, Event, Held, Key, KeyId, LinkKey, Proof, Properties, Rail, RailError, Refusal,
@@ -186,11 +187,11 @@ impl Host {
 
     /// Adds a peer with a link, which has granted this side so much memory.
     fn peer(&mut self, grants: u64) -> PeerKey {
-        let key = self.machine.add_peer(true, self.now);
+        let key = self.machine.add_peer(true, Time::from_nanos(self.now));
         let mut hello = Hello::new(2);
         (hello.rails, hello.messages) = (vec!["null".to_owned()], 16);
         (hello.grants, hello.counters) = (1 << 20, 1 << 20);
-        self.machine.handle_frame(key, Frame::Hello(hello), self.now);
+        self.machine.handle_frame(key, Frame::Hello(hello), Time::from_nanos(self.now));
         // Links are opened in turn, with steps between.
         let link = loop {
             self.step();
@@ -199,10 +200,10 @@ impl Host {
             }
         };
         let answer = LinkOffer { link, from: 0, to: 0, address: Vec::new() };
-        self.machine.handle_frame(key, Frame::Link(answer), self.now);
+        self.machine.handle_frame(key, Frame::Link(answer), Time::from_nanos(self.now));
         self.step();
         let ready = Frame::LinkReady { link, mark: 9, needs_names: false, binds_keys: false };
-        self.machine.handle_frame(key, ready, self.now);
+        self.machine.handle_frame(key, ready, Time::from_nanos(self.now));
         for number in 0..grants {
             let offer = GrantOffer {
                 grant: GrantId::from_raw(number),
@@ -211,7 +212,7 @@ impl Host {
                 scope: Scope::Network,
                 keys: vec![Some((0, number))],
             };
-            self.machine.handle_frame(key, Frame::Grant(offer), self.now);
+            self.machine.handle_frame(key, Frame::Grant(offer), Time::from_nanos(self.now));
         }
         self.step();
         key
@@ -219,7 +220,7 @@ impl Host {
 
     fn step(&mut self) {
         self.now += STEP;
-        self.carrier.step(&mut self.machine, self.now);
+        self.carrier.step(&mut self.machine, Time::from_nanos(self.now));
         while let Some(output) = self.machine.poll_output() {
             if let Output::Frame(_, Frame::Link(offer)) = output {
                 self.offered = Some(offer.link);
@@ -283,7 +284,7 @@ impl Host {
     fn submit(&mut self, op: OpId, peer: PeerKey, plan: Plan, regions: Regions) {
         let (direction, priority, deadline) = (Direction::Write, Priority::Normal, None);
         let new = NewTransfer { op, peer, direction, plan, regions, counter: None, priority, deadline };
-        self.machine.submit(new, self.now).expect("it is begun");
+        self.machine.submit(new, Time::from_nanos(self.now)).expect("it is begun");
     }
 }
 
@@ -355,15 +356,17 @@ fn grants(count: u64, operations: u64) {
     for _ in 0..count {
         let part = memory.split_to(8).expose();
         let now = host.now;
-        host.carrier.grant(&mut host.machine, peer, part, Rights::all(), now).expect("it is granted");
+        host.carrier
+            .grant(&mut host.machine, peer, part, Rights::all(), Time::from_nanos(now))
+            .expect("it is granted");
     }
     let mut part = memory.expose();
     for operation in 0..operations {
         let (now, op) = (host.now, OpId(operation));
-        let granted = host.carrier.grant(&mut host.machine, peer, part, Rights::all(), now);
+        let granted = host.carrier.grant(&mut host.machine, peer, part, Rights::all(), Time::from_nanos(now));
         let id = granted.expect("it is granted").id;
-        host.machine.revoke(Some(op), id, u64::MAX, now);
-        host.machine.handle_frame(peer, Frame::Revoked { grant: id }, now);
+        host.machine.revoke(Some(op), id, Time::NEVER, Time::from_nanos(now));
+        host.machine.handle_frame(peer, Frame::Revoked { grant: id }, Time::from_nanos(now));
         part = loop {
             host.step();
             if let Some(answer) = host.revoked.take() {

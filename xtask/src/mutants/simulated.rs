@@ -364,7 +364,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "a peer that does not account for a lost link keeps transfers from ending",
         file: "crates/proto/src/machine/peer_timers.rs",
         guard: "is_some_and(|since| now >= since.saturating_add(answer_within)) {",
-        instead: "is_some_and(|since| now == since.saturating_add(answer_within).max(u64::MAX)) {",
+        instead: "is_some_and(|since| now == since.saturating_add(answer_within).max(crate::time::Time::NEVER)) {",
         test: "machine::tests::hostile::a_peer_that_does_not_account_for_a_lost_link_is_lost_and_its_transfers_end",
     },
     // Silence.

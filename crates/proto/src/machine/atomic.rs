@@ -9,6 +9,7 @@ use crate::inflight::SlotId;
 use crate::lost::LostReason;
 use crate::rail::{Refusal, RemoteSegment, RequestError};
 use crate::rights::Rights;
+use crate::time::Time;
 
 /// Returns the error of an atomic that a rail has failed.
 #[cold]
@@ -21,7 +22,7 @@ fn error_of(error: &RequestError) -> AtomicError {
 
 impl Machine {
     /// Begins an atomic. The answer is the previous value.
-    pub fn change_atomic(&mut self, new: NewAtomic, now: u64) {
+    pub fn change_atomic(&mut self, new: NewAtomic, now: Time) {
         self.now = now;
         match self.place_of(new.peer, new.grant, new.offset) {
             // These are temporary: a link may become ready, or get room.

@@ -8,12 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::in_flight::{InFlight, Requested};
 use super::peer::{Peer, Phase};
-use super::timers::{INTERVAL, NEVER};
+use super::timers::INTERVAL;
 use super::{Machine, PeerKey};
 use crate::ids::GrantId;
 use crate::inflight::SlotId;
 use crate::outbox::Posted;
 use crate::priority::Priority;
+use crate::time::Time;
 
 /// The operations of one peer in flight.
 type OfPeer<'a> = [(SlotId, &'a InFlight)];
@@ -164,7 +165,7 @@ impl Machine {
     /// A peer is looked at again before anything of it is due.
     fn check_timers(&self, key: PeerKey, peer: &Peer) {
         let is_scheduled = self.timers.has(key, peer.due_at);
-        assert_eq!(is_scheduled, peer.due_at != NEVER, "timers: {key:?} at {}", peer.due_at);
+        assert_eq!(is_scheduled, peer.due_at != Time::NEVER, "timers: {key:?} at {}", peer.due_at);
         let rails = &self.rails;
         let times = self.tuning.link_times();
         let due = peer.next_due(self.now, &self.tuning, &times, |rail| rails[rail].must_be_polled());

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use super::PeerKey;
+use crate::time::Time;
 
 /// How long a confirmation waits for a message that carries it, in nanoseconds.
 pub(super) const WAIT: u64 = 1_000_000;
@@ -16,7 +17,7 @@ pub(super) struct Confirmations {
     /// Peers that get theirs in this step.
     now: Vec<PeerKey>,
     /// Peers that get theirs at this time. All wait equally long, so these are in order.
-    later: VecDeque<(u64, PeerKey)>,
+    later: VecDeque<(Time, PeerKey)>,
 }
 
 impl Confirmations {
@@ -24,7 +25,7 @@ impl Confirmations {
         self.now.push(key);
     }
 
-    pub(super) fn add_at(&mut self, at: u64, key: PeerKey) {
+    pub(super) fn add_at(&mut self, at: Time, key: PeerKey) {
         self.later.push_back((at, key));
     }
 
@@ -36,7 +37,7 @@ impl Confirmations {
 
     /// Removes a peer whose time has come, and returns it with that time.
     #[inline]
-    pub(super) fn take_due(&mut self, now: u64) -> Option<(u64, PeerKey)> {
+    pub(super) fn take_due(&mut self, now: Time) -> Option<(Time, PeerKey)> {
         self.take_first_if(|(at, _)| at <= now)
     }
 
@@ -48,7 +49,7 @@ impl Confirmations {
     }
 
     #[inline]
-    fn take_first_if(&mut self, is_wanted: impl FnOnce((u64, PeerKey)) -> bool) -> Option<(u64, PeerKey)> {
+    fn take_first_if(&mut self, is_wanted: impl FnOnce((Time, PeerKey)) -> bool) -> Option<(Time, PeerKey)> {
         let is_wanted = self.later.front().is_some_and(|first| is_wanted(*first));
         if is_wanted { self.later.pop_front() } else { None }
     }
@@ -60,7 +61,7 @@ impl Confirmations {
 
     /// Returns the first time at which one may be due.
     #[inline]
-    pub(super) fn next_at(&self) -> Option<u64> {
+    pub(super) fn next_at(&self) -> Option<Time> {
         self.later.front().map(|(at, _)| *at)
     }
 }

@@ -6,6 +6,7 @@ use super::{Event, Machine, PeerChange, PeerKey};
 use crate::counter::{AddError, CounterId, Counters, Immediate, LinkId, Outcome};
 use crate::lost::LostReason;
 use crate::rail::LinkKey;
+use crate::time::Time;
 use crate::wire::Frame;
 
 /// `Settle` frames that a peer may send about counters that were closed meanwhile.
@@ -58,7 +59,7 @@ impl CounterDesk {
 impl Machine {
     /// Opens a counter that this peer raises. Returns `None` if there are too many, or the peer is
     /// lost.
-    pub fn open_counter(&mut self, key: PeerKey, now: u64) -> Option<CounterId> {
+    pub fn open_counter(&mut self, key: PeerKey, now: Time) -> Option<CounterId> {
         self.now = now;
         let peer = self.peers.get(key);
         let peer = peer.filter(|peer| !peer.is_lost())?;
@@ -80,7 +81,7 @@ impl Machine {
     }
 
     /// Closes a counter.
-    pub fn close_counter(&mut self, counter: CounterId, now: u64) {
+    pub fn close_counter(&mut self, counter: CounterId, now: Time) {
         self.now = now;
         // Its user may close it twice, or a shared counter may have closed it with its peer.
         let Some(key) = self.counters.owners.remove(&counter) else { return };

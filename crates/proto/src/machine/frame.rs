@@ -7,11 +7,12 @@ use super::lose::told_by_peer;
 use super::peer::Expected;
 use super::{Machine, PeerChange, PeerKey};
 use crate::lost::LostReason;
+use crate::time::Time;
 use crate::wire::{Frame, Hello};
 
 impl Machine {
     /// Handles a frame of a peer.
-    pub fn handle_frame(&mut self, key: PeerKey, frame: Frame, now: u64) {
+    pub fn handle_frame(&mut self, key: PeerKey, frame: Frame, now: Time) {
         self.now = now;
         // Frames that were received before this side has closed the connection still come.
         let Some(peer) = self.peers.get_mut(key).filter(|peer| !peer.is_lost()) else { return };
@@ -83,7 +84,7 @@ impl Machine {
     }
 
     /// Handles the end of a connection.
-    pub fn handle_disconnected(&mut self, key: PeerKey, reason: LostReason, now: u64) {
+    pub fn handle_disconnected(&mut self, key: PeerKey, reason: LostReason, now: Time) {
         self.now = now;
         self.lose_peer(key, reason, false);
     }

@@ -10,6 +10,7 @@ use crate::ids::GrantId;
 use crate::lost::LostReason;
 use crate::rail::{EndedKeys, Properties, RailError, Scope};
 use crate::rights::Rights;
+use crate::time::Time;
 use crate::wire::{Frame, GrantOffer};
 
 /// The time that a rail has for proving the end of a key by itself, for each GiB of the grant. A machine
@@ -81,7 +82,7 @@ impl Machine {
     /// # Panics
     ///
     /// Panics if the peer is lost: nothing would end the grant.
-    pub fn grant(&mut self, key: PeerKey, len: u64, rights: Rights, keys: RemoteKeys, now: u64) -> GrantId {
+    pub fn grant(&mut self, key: PeerKey, len: u64, rights: Rights, keys: RemoteKeys, now: Time) -> GrantId {
         self.now = now;
         let RemoteKeys { scope, by_rail } = keys;
         let reports =
@@ -103,7 +104,7 @@ impl Machine {
     }
 
     /// Begins to revoke a grant. The user's handle must be gone.
-    pub fn revoke(&mut self, op: Option<OpId>, id: GrantId, deadline: u64, now: u64) {
+    pub fn revoke(&mut self, op: Option<OpId>, id: GrantId, deadline: Time, now: Time) {
         self.now = now;
         match self.grants.revoke(id, op, deadline, now) {
             Some(wish) => self.begin_revoke(id, wish),

@@ -10,6 +10,7 @@ use crate::error::SendError;
 use crate::inflight::SlotId;
 use crate::lost::LostReason;
 use crate::rail::{LinkKey, Refusal};
+use crate::time::Time;
 use crate::wire::Frame;
 
 /// The answer for a peer that is lost or forgotten.
@@ -20,7 +21,7 @@ fn gone() -> SendError {
 impl Machine {
     /// Queues a message. It is answered when the peer's engine holds it, in the order of all
     /// messages to this peer.
-    pub fn send_message(&mut self, op: OpId, key: PeerKey, bytes: Vec<u8>, now: u64) {
+    pub fn send_message(&mut self, op: OpId, key: PeerKey, bytes: Vec<u8>, now: Time) {
         self.now = now;
         let max = self.tuning.message_max;
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else {
@@ -37,7 +38,7 @@ impl Machine {
     }
 
     /// Accounts messages of a peer that the application has taken.
-    pub fn taken(&mut self, key: PeerKey, count: u32, now: u64) {
+    pub fn taken(&mut self, key: PeerKey, count: u32, now: Time) {
         self.now = now;
         if let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) {
             peer.incoming.taken(count);
@@ -163,7 +164,7 @@ impl Machine {
     }
 
     /// Reports when the peer's engine holds everything sent until now.
-    pub fn flush(&mut self, op: OpId, key: PeerKey, now: u64) {
+    pub fn flush(&mut self, op: OpId, key: PeerKey, now: Time) {
         self.now = now;
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else {
             return self.report(Event::Sent(op, Err(gone())));

@@ -1,7 +1,7 @@
 //! The state machine of an engine: peers, links, transfers, counters, grants and messages, without
 //! threads, clocks or sockets.
 //!
-//! The caller passes in the time as a number. Frames of peers come in through
+//! The caller passes in the [time](crate::time). Frames of peers come in through
 //! [`Machine::handle_frame`], and frames to send go out through [`Machine::poll_output`]. Work for
 //! [rails](crate::rail) goes out through [`Machine::poll_control`] and [`Machine::poll_post`], and
 //! its results come in through `handle_…`; the carrier of the crate `rail` does both, and owns the
@@ -14,6 +14,7 @@
 //! ```
 //! use farreach_proto::lost::LostReason;
 //! use farreach_proto::machine::{Budgets, Event, Machine, Output, PeerChange, Tuning};
+//! use farreach_proto::time::Time;
 //! use farreach_proto::wire::Hello;
 //!
 //! const MS: u64 = 1_000_000;
@@ -30,9 +31,9 @@
 //! };
 //! let [mut here, mut there] =
 //!     [1, 2].map(|life| Machine::new(Vec::new(), Hello::new(life.into()), tuning.clone(), [life; 32]));
-//! let (_peer, peer_there) = (here.add_peer(true, 0), there.add_peer(false, 0));
+//! let (_peer, peer_there) = (here.add_peer(true, Time::ZERO), there.add_peer(false, Time::ZERO));
 //! while let Some(Output::Frame(_, frame)) = here.poll_output() {
-//!     there.handle_frame(peer_there, frame, MS);
+//!     there.handle_frame(peer_there, frame, Time::from_nanos(MS));
 //! }
 //! let mut events = std::iter::from_fn(|| there.poll_event());
 //! assert!(events.any(|event| {
@@ -86,6 +87,7 @@ mod work;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::counter::{CounterId, LinkId};
+use crate::time::Time;
 use crate::wire::{BoundKey, Frame, Hello};
 
 use confirmations::Confirmations;
@@ -102,7 +104,7 @@ use peers::Peers;
 use publications::Publications;
 use rail::RailState;
 use shared_counters::SharedCounters;
-use timers::{INTERVAL, NEVER, Timers};
+use timers::{INTERVAL, Timers};
 use turns::Turns;
 
 pub use budget::{Budgets, NAME_MAX};
@@ -180,12 +182,12 @@ pub struct Machine {
     events: VecDeque<Event>,
     hello: Hello,
     tuning: Tuning,
-    now: u64,
+    now: Time,
     timers: Timers,
     /// The deadlines of transfers.
     deadlines: Deadlines,
     /// Until when pages that are not urgent have less in flight, because some were urgent.
-    urgent_until: u64,
+    urgent_until: Time,
     looking: Looking,
     /// Keys that were bound in this step. The peers get them at its end.
     bound: BTreeMap<(PeerKey, LinkId), Vec<BoundKey>>,
@@ -222,18 +224,18 @@ impl Machine {
             hello,
             timers: Timers::new(),
             deadlines: Deadlines::default(),
-            urgent_until: 0,
+            urgent_until: Time::ZERO,
             looking: Looking::default(),
             bound: BTreeMap::new(),
             confirmations: Confirmations::default(),
             closing: Vec::new(),
             tuning,
-            now: 0,
+            now: Time::ZERO,
         }
     }
 
     /// Adds a peer with an established connection. `is_initiator`: this side made the connection.
-    pub fn add_peer(&mut self, is_initiator: bool, now: u64) -> PeerKey {
+    pub fn add_peer(&mut self, is_initiator: bool, now: Time) -> PeerKey {
         self.now = now;
         let key = self.peers.add(Peer::new(is_initiator, &self.tuning, &mut self.names, now));
         // A peer that never sends its hello is pinged, and lost in the end.
@@ -243,12 +245,12 @@ impl Machine {
     }
 
     /// Returns the time of the last call that had one.
-    pub fn time(&self) -> u64 {
+    pub fn time(&self) -> Time {
         self.now
     }
 
     /// Begins a step. The driver polls the rails next.
-    pub fn begin_step(&mut self, now: u64) {
+    pub fn begin_step(&mut self, now: Time) {
         self.now = now;
         // It counts steps between two ends of links.
         self.openings.begin_step();
@@ -279,7 +281,7 @@ impl Machine {
     }
 
     /// Returns the time at which the next step is due even if nothing happens before.
-    pub fn poll_timeout(&self) -> u64 {
+    pub fn poll_timeout(&self) -> Time {
         // Timers are coarse, so that a driver that sleeps is not woken for each of them.
         let Tuning { heartbeat, drain, cool_down, .. } = self.tuning;
         let coarse = heartbeat.min(drain).min(cool_down) / 16;
@@ -343,7 +345,7 @@ impl Machine {
         let (now, times) = (self.now, self.tuning.link_times());
         // A peer is due again later than now, so this ends.
         while let Some(key) = self.timers.take_due(now) {
-            self.peers[key].due_at = NEVER;
+            self.peers[key].due_at = Time::NEVER;
             self.run_peer_timers(key);
             // A lost peer is forgotten by its timers.
             let Some(peer) = self.peers.get_mut(key) else { continue };

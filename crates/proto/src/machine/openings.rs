@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 
 use super::{Machine, Opening, PeerKey};
 use crate::counter::LinkId;
+use crate::time::Time;
 
 /// One end of a link is created in this many steps.
 const STEPS_PER_OPENING: u32 = 8;
@@ -26,10 +27,10 @@ pub(super) struct Openings {
     /// The number of steps until the next one.
     steps: u32,
     /// The earliest time of the next one, and the earliest if there is nothing else to do.
-    not_before: u64,
-    not_before_idle: u64,
+    not_before: Time,
+    not_before_idle: Time,
     /// The time at which the last one was begun, if its end is not known.
-    begun_at: Option<u64>,
+    begun_at: Option<Time>,
 }
 
 impl Openings {
@@ -52,12 +53,12 @@ impl Openings {
     }
 
     /// Returns the time at which the next one is due, if there is one and nothing else to do.
-    pub(super) fn next_at(&self) -> Option<u64> {
+    pub(super) fn next_at(&self) -> Option<Time> {
         (!self.queue.is_empty()).then_some(self.not_before_idle.min(self.not_before))
     }
 
     /// Returns the next one that is wanted, if it is due.
-    pub(super) fn take(&mut self, now: u64, is_wanted: impl Fn(&Opening) -> bool) -> Option<Opening> {
+    pub(super) fn take(&mut self, now: Time, is_wanted: impl Fn(&Opening) -> bool) -> Option<Opening> {
         // Peers that have their links are served first.
         if self.steps > 0 || now < self.not_before {
             return None;
@@ -78,9 +79,9 @@ impl Machine {
 
     /// Tells the time after an end of a link was created: the next one has to wait for a multiple of
     /// what it took. Time that is not told counts as none.
-    pub fn end_opening(&mut self, now: u64) {
+    pub fn end_opening(&mut self, now: Time) {
         if let Some(begun_at) = self.openings.begun_at.take() {
-            let took = now.saturating_sub(begun_at).min(TOOK_MAX);
+            let took = now.saturating_since(begun_at).min(TOOK_MAX);
             self.openings.not_before = now.saturating_add(took.saturating_mul(REST));
             self.openings.not_before_idle = now.saturating_add(took.saturating_mul(IDLE_REST));
         }
@@ -90,7 +91,7 @@ impl Machine {
     #[inline]
     pub fn note_idle(&mut self) {
         if self.now >= self.openings.not_before_idle {
-            self.openings.not_before = 0;
+            self.openings.not_before = Time::ZERO;
         }
     }
 }

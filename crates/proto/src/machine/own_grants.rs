@@ -10,6 +10,7 @@ use super::names::Names;
 use super::{OpId, PeerKey};
 use crate::ids::{GrantId, PublicationId};
 use crate::rail::Scope;
+use crate::time::Time;
 
 /// The maximum number of revocations that one run of the timers handles: a lost peer may have had a
 /// hundred thousand grants.
@@ -71,7 +72,7 @@ enum Keys {
         is_proven: bool,
         /// Whether a rail could not end its key: nothing proves that it has ended.
         has_failed: bool,
-        since: u64,
+        since: Time,
     },
 }
 
@@ -81,7 +82,7 @@ struct Ending {
     op: Option<OpId>,
     until: Until,
     /// The time from which the end of keys must be proven to be done by the deadline.
-    proof_at: u64,
+    proof_at: Time,
     is_acknowledged: bool,
     /// The generation of each rail when the keys had ended.
     generations: Option<Vec<u64>>,
@@ -105,7 +106,7 @@ enum Way {
 /// How long a revocation waits for a proof.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Until {
-    pub(super) deadline: u64,
+    pub(super) deadline: Time,
     /// Whether it goes on after the deadline until it is proven. Otherwise, the memory is given back
     /// without a proof then. A publication that stays would hide that.
     pub(super) is_proven: bool,
@@ -113,7 +114,7 @@ pub(super) struct Until {
 
 impl Until {
     /// For memory that nobody waits for.
-    pub(super) const NEVER: Self = Self { deadline: u64::MAX, is_proven: true };
+    pub(super) const NEVER: Self = Self { deadline: Time::NEVER, is_proven: true };
 
     /// Returns what fulfils both.
     pub(super) fn and(self, other: Self) -> Self {
@@ -225,7 +226,13 @@ impl OwnGrants {
     }
 
     /// Begins to revoke a grant until a deadline. Returns `None` if there is no such grant.
-    pub(super) fn revoke(&mut self, id: GrantId, op: Option<OpId>, deadline: u64, now: u64) -> Option<Wish> {
+    pub(super) fn revoke(
+        &mut self,
+        id: GrantId,
+        op: Option<OpId>,
+        deadline: Time,
+        now: Time,
+    ) -> Option<Wish> {
         let until = Until { deadline, is_proven: false };
         let wish = self.begin_to_revoke(id, until, now)?;
         let ending = self.grants.get_mut(&id).and_then(|grant| grant.ending.as_mut());
@@ -235,15 +242,16 @@ impl OwnGrants {
 
     /// Begins to revoke a grant of published memory. A revocation under way is done as early as any of
     /// them demands.
-    pub(super) fn revoke_published(&mut self, id: GrantId, until: Until, now: u64) -> Option<Wish> {
+    pub(super) fn revoke_published(&mut self, id: GrantId, until: Until, now: Time) -> Option<Wish> {
         let before = self.grants.get(&id)?.ending.as_ref().map(|ending| ending.until);
         self.begin_to_revoke(id, before.map_or(until, |before| before.and(until)), now)
     }
 
-    fn begin_to_revoke(&mut self, id: GrantId, until: Until, now: u64) -> Option<Wish> {
+    fn begin_to_revoke(&mut self, id: GrantId, until: Until, now: Time) -> Option<Wish> {
         let grant = self.grants.get_mut(&id)?;
         let peer = grant.peer;
-        let proof_at = until.deadline - lead(grant.proof_ns, until.deadline.saturating_sub(now));
+        let lead = lead(grant.proof_ns, until.deadline.saturating_since(now));
+        let proof_at = Time(until.deadline.0 - lead);
         if let Some(ending) = &mut grant.ending {
             // A later revoke has the last word on how long its user waits.
             (ending.until, ending.proof_at) = (until, proof_at);
@@ -407,7 +415,7 @@ impl OwnGrant {
 
     /// Notes that the keys have ended. These rails will report when it is proven. `has_failed`: a rail could
     /// not end its key.
-    pub(super) fn keys_ended(&mut self, is_proven: bool, has_failed: bool, awaited: Vec<usize>, now: u64) {
+    pub(super) fn keys_ended(&mut self, is_proven: bool, has_failed: bool, awaited: Vec<usize>, now: Time) {
         debug_assert_eq!(self.keys, Keys::Ending, "keys end when they are asked to");
         (self.keys, self.awaited) = (Keys::Ended { is_proven, has_failed, since: now }, awaited);
     }
@@ -433,7 +441,7 @@ impl OwnGrant {
     /// Returns the next step. Keys are ended when the peer has confirmed that it has stopped, when
     /// the peer is lost, and at the deadline: before it, if a rail needs time for a proof. The
     /// memory is given back when there is nothing left to wait for.
-    pub(super) fn next(&mut self, reach: Reach, now: u64) -> Next {
+    pub(super) fn next(&mut self, reach: Reach, now: Time) -> Next {
         let is_ahead = |ending: &&Ending| ending.way == Way::Ahead;
         // It is not revoked, or is on its way back, or with its user again.
         let Some(ending) = self.ending.as_ref().filter(is_ahead) else { return Next::Wait };
@@ -517,7 +525,7 @@ mod tests {
     fn revoked() -> (OwnGrants, GrantId) {
         let mut grants = OwnGrants::default();
         let id = grants.add(PEER, SCOPE, None, &mut Names::new([7; 32]));
-        let wish = grants.revoke(id, Some(OP), DEADLINE, 0);
+        let wish = grants.revoke(id, Some(OP), Time(DEADLINE), Time::ZERO);
         assert_eq!(wish, Some(Wish { peer: PEER, is_first: true, begins: true, before: None }));
         (grants, id)
     }
@@ -530,18 +538,18 @@ mod tests {
         Next::GiveBack { is_proven }
     }
 
-    fn next(grants: &mut OwnGrants, id: GrantId, reach: Reach, now: u64) -> Next {
+    fn next(grants: &mut OwnGrants, id: GrantId, reach: Reach, now: Time) -> Next {
         grants.get_mut(id).unwrap().next(reach, now)
     }
 
     #[test]
     fn a_peer_that_is_well_has_until_the_deadline() {
         let (mut grants, id) = revoked();
-        assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE - 1), Next::Wait);
-        assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), Next::EndKeys);
-        assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), Next::Wait, "they are being ended");
-        grants.get_mut(id).unwrap().keys_ended(false, false, Vec::new(), 1);
-        assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), by_reset(true));
+        assert_eq!(next(&mut grants, id, Reach::Well, Time(DEADLINE - 1)), Next::Wait);
+        assert_eq!(next(&mut grants, id, Reach::Well, Time(DEADLINE)), Next::EndKeys);
+        assert_eq!(next(&mut grants, id, Reach::Well, Time(DEADLINE)), Next::Wait, "they are being ended");
+        grants.get_mut(id).unwrap().keys_ended(false, false, Vec::new(), Time(1));
+        assert_eq!(next(&mut grants, id, Reach::Well, Time(DEADLINE)), by_reset(true));
     }
 
     #[test]
@@ -549,29 +557,33 @@ mod tests {
         let (mut grants, id) = revoked();
         assert!(grants.of_peer(id, PeerKey(4)).is_none(), "it is not that peer's");
         assert!(grants.of_peer(id, PEER).unwrap().acknowledge());
-        assert_eq!(next(&mut grants, id, Reach::Well, 1), Next::EndKeys);
-        grants.get_mut(id).unwrap().keys_ended(false, false, Vec::new(), 1);
-        assert_eq!(next(&mut grants, id, Reach::Well, 1), given(false));
+        assert_eq!(next(&mut grants, id, Reach::Well, Time(1)), Next::EndKeys);
+        grants.get_mut(id).unwrap().keys_ended(false, false, Vec::new(), Time(1));
+        assert_eq!(next(&mut grants, id, Reach::Well, Time(1)), given(false));
     }
 
     #[test]
     fn a_lost_peer_is_stopped_unless_it_said_goodbye() {
         for (is_quiet, then) in [(true, given(false)), (false, by_reset(false))] {
             let (mut grants, id) = revoked();
-            assert_eq!(next(&mut grants, id, Reach::Lost { is_quiet }, 1), Next::EndKeys);
-            grants.get_mut(id).unwrap().keys_ended(false, false, Vec::new(), 1);
-            assert_eq!(next(&mut grants, id, Reach::Lost { is_quiet }, 1), then);
+            assert_eq!(next(&mut grants, id, Reach::Lost { is_quiet }, Time(1)), Next::EndKeys);
+            grants.get_mut(id).unwrap().keys_ended(false, false, Vec::new(), Time(1));
+            assert_eq!(next(&mut grants, id, Reach::Lost { is_quiet }, Time(1)), then);
         }
     }
 
     #[test]
     fn what_a_dead_key_proves_is_given_back_at_once() {
         let (mut grants, id) = revoked();
-        next(&mut grants, id, Reach::Lost { is_quiet: false }, 1);
-        grants.get_mut(id).unwrap().keys_ended(true, false, Vec::new(), 1);
-        assert_eq!(next(&mut grants, id, Reach::Lost { is_quiet: false }, 1), given(true));
+        next(&mut grants, id, Reach::Lost { is_quiet: false }, Time(1));
+        grants.get_mut(id).unwrap().keys_ended(true, false, Vec::new(), Time(1));
+        assert_eq!(next(&mut grants, id, Reach::Lost { is_quiet: false }, Time(1)), given(true));
         assert_eq!(grants.get_mut(id).unwrap().give_back(), Some(OP));
-        assert_eq!(next(&mut grants, id, Reach::Lost { is_quiet: false }, 1), Next::Wait, "it is going");
+        assert_eq!(
+            next(&mut grants, id, Reach::Lost { is_quiet: false }, Time(1)),
+            Next::Wait,
+            "it is going"
+        );
         let back = GivenBack { peer: PEER, later: None, publication: None };
         assert_eq!((grants.given_back(id), grants.len()), (back, 0));
     }
@@ -579,29 +591,33 @@ mod tests {
     #[test]
     fn whoever_asks_again_takes_the_place_of_who_asked_before() {
         let (mut grants, id) = revoked();
-        let wish = grants.revoke(id, Some(OpId(8)), 200, 0);
+        let wish = grants.revoke(id, Some(OpId(8)), Time(200), Time::ZERO);
         assert_eq!(wish, Some(Wish { peer: PEER, is_first: false, begins: false, before: Some(OP) }));
-        assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), Next::Wait, "the deadline is another one");
+        assert_eq!(
+            next(&mut grants, id, Reach::Well, Time(DEADLINE)),
+            Next::Wait,
+            "the deadline is another one"
+        );
         assert_eq!(grants.take_revoking(), [id], "once");
         grants.put_back(id);
-        assert!(grants.are_revoking() && grants.revoke(GrantId(!id.0), None, 1, 0).is_none());
+        assert!(grants.are_revoking() && grants.revoke(GrantId(!id.0), None, Time(1), Time::ZERO).is_none());
     }
 
     #[test]
     fn one_in_its_users_hand_waits_until_it_is_asked_for() {
         let (mut grants, id) = revoked();
-        next(&mut grants, id, Reach::Well, DEADLINE);
-        grants.get_mut(id).unwrap().keys_ended(true, false, Vec::new(), 1);
+        next(&mut grants, id, Reach::Well, Time(DEADLINE));
+        grants.get_mut(id).unwrap().keys_ended(true, false, Vec::new(), Time(1));
         grants.get_mut(id).unwrap().give_back();
         assert_eq!(grants.left_with_user(id), Some(PEER), "its user has a handle on it");
-        assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), Next::Wait);
+        assert_eq!(next(&mut grants, id, Reach::Well, Time(DEADLINE)), Next::Wait);
         assert_eq!(grants.take_revoking(), [id]);
         grants.put_back(id);
         assert!(!grants.are_revoking(), "nothing has to be done");
-        let wish = grants.revoke(id, Some(OP), DEADLINE, 0);
+        let wish = grants.revoke(id, Some(OP), Time(DEADLINE), Time::ZERO);
         assert_eq!(wish, Some(Wish { peer: PEER, is_first: false, begins: true, before: None }));
         assert_eq!(grants.take_revoking(), [id], "once");
-        assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), given(true));
+        assert_eq!(next(&mut grants, id, Reach::Well, Time(DEADLINE)), given(true));
     }
 
     #[test]
@@ -609,14 +625,14 @@ mod tests {
         // A dropped one has no request to answer.
         for op in [Some(OpId(8)), None] {
             let (mut grants, id) = revoked();
-            next(&mut grants, id, Reach::Well, DEADLINE);
-            grants.get_mut(id).unwrap().keys_ended(true, false, Vec::new(), 1);
+            next(&mut grants, id, Reach::Well, Time(DEADLINE));
+            grants.get_mut(id).unwrap().keys_ended(true, false, Vec::new(), Time(1));
             grants.get_mut(id).unwrap().give_back();
-            let wish = grants.revoke(id, op, 2 * DEADLINE, DEADLINE);
+            let wish = grants.revoke(id, op, Time(2 * DEADLINE), Time(DEADLINE));
             assert_eq!(wish, Some(Wish { peer: PEER, is_first: false, begins: false, before: None }));
-            assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), Next::Wait, "it is going");
+            assert_eq!(next(&mut grants, id, Reach::Well, Time(DEADLINE)), Next::Wait, "it is going");
             assert_eq!(grants.left_with_user(id), None);
-            assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), given(true));
+            assert_eq!(next(&mut grants, id, Reach::Well, Time(DEADLINE)), given(true));
         }
     }
 
@@ -626,12 +642,12 @@ mod tests {
         let id = grants.add(PEER, SCOPE, None, &mut Names::new([7; 32]));
         assert!(grants.get_mut(id).unwrap().begin_binding() && grants.get_mut(id).unwrap().begin_binding());
         assert!(grants.get_mut(id).unwrap().end_binding(), "the peer may be told");
-        grants.revoke(id, Some(OP), DEADLINE, 0);
+        grants.revoke(id, Some(OP), Time(DEADLINE), Time::ZERO);
         assert!(!grants.get_mut(id).unwrap().begin_binding(), "nothing more is bound");
         grants.get_mut(id).unwrap().acknowledge();
-        assert_eq!(next(&mut grants, id, Reach::Well, 1), Next::Wait);
+        assert_eq!(next(&mut grants, id, Reach::Well, Time(1)), Next::Wait);
         assert!(!grants.get_mut(id).unwrap().end_binding(), "the peer does not need it any more");
-        assert_eq!(next(&mut grants, id, Reach::Well, 1), Next::EndKeys);
+        assert_eq!(next(&mut grants, id, Reach::Well, Time(1)), Next::EndKeys);
     }
 
     #[test]
@@ -640,18 +656,18 @@ mod tests {
             let mut grants = OwnGrants::default();
             let id = grants.add(PEER, SCOPE, None, &mut Names::new([7; 32]));
             assert!(grants.get_mut(id).unwrap().begin_binding());
-            grants.revoke(id, Some(OP), DEADLINE, 0);
+            grants.revoke(id, Some(OP), Time(DEADLINE), Time::ZERO);
             grants.get_mut(id).unwrap().acknowledge();
             (grants, id)
         };
         let (mut grants, id) = bound();
-        assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE - 1), Next::Wait);
-        assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), Next::EndKeys);
+        assert_eq!(next(&mut grants, id, Reach::Well, Time(DEADLINE - 1)), Next::Wait);
+        assert_eq!(next(&mut grants, id, Reach::Well, Time(DEADLINE)), Next::EndKeys);
         let (mut grants, id) = bound();
-        assert_eq!(next(&mut grants, id, Reach::Lost { is_quiet: true }, 1), Next::EndKeys);
+        assert_eq!(next(&mut grants, id, Reach::Lost { is_quiet: true }, Time(1)), Next::EndKeys);
         let (mut grants, id) = bound();
         grants.forget_rail(0);
-        assert_eq!(next(&mut grants, id, Reach::Well, 1), Next::EndKeys, "their rail is dead");
+        assert_eq!(next(&mut grants, id, Reach::Well, Time(1)), Next::EndKeys, "their rail is dead");
     }
 
     #[test]
@@ -666,7 +682,7 @@ mod tests {
     fn reported() -> (OwnGrants, GrantId) {
         let mut grants = OwnGrants::default();
         let id = grants.add(PEER, SCOPE, Some(10), &mut Names::new([7; 32]));
-        grants.revoke(id, Some(OP), DEADLINE, 0);
+        grants.revoke(id, Some(OP), Time(DEADLINE), Time::ZERO);
         (grants, id)
     }
 
@@ -679,26 +695,26 @@ mod tests {
     fn the_word_of_a_peer_is_no_proof_where_the_rail_reports_one() {
         let (mut grants, id) = reported();
         grants.get_mut(id).unwrap().acknowledge();
-        assert_eq!(next(&mut grants, id, Reach::Well, 1), Next::EndKeys);
-        grants.get_mut(id).unwrap().keys_ended(false, false, vec![0, 2], 1);
-        assert_eq!(next(&mut grants, id, Reach::Well, 1), by_report(false, false, false));
+        assert_eq!(next(&mut grants, id, Reach::Well, Time(1)), Next::EndKeys);
+        grants.get_mut(id).unwrap().keys_ended(false, false, vec![0, 2], Time(1));
+        assert_eq!(next(&mut grants, id, Reach::Well, Time(1)), by_report(false, false, false));
         grants.get_mut(id).unwrap().key_proven(2, false);
-        assert_eq!(next(&mut grants, id, Reach::Well, 1), by_report(false, false, false));
+        assert_eq!(next(&mut grants, id, Reach::Well, Time(1)), by_report(false, false, false));
         grants.get_mut(id).unwrap().key_proven(0, true);
-        assert_eq!(next(&mut grants, id, Reach::Well, 1), given(true));
+        assert_eq!(next(&mut grants, id, Reach::Well, Time(1)), given(true));
     }
 
     #[test]
     fn a_proof_is_asked_for_early_enough() {
         let (mut grants, id) = reported();
         // Ten for the proof, and a quarter of all for what is not foreseen.
-        assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE - 36), Next::Wait);
-        assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE - 35), Next::EndKeys);
-        grants.get_mut(id).unwrap().keys_ended(false, false, vec![0], DEADLINE - 35);
-        assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE - 35), by_report(true, true, false));
-        assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), by_report(true, true, true));
+        assert_eq!(next(&mut grants, id, Reach::Well, Time(DEADLINE - 36)), Next::Wait);
+        assert_eq!(next(&mut grants, id, Reach::Well, Time(DEADLINE - 35)), Next::EndKeys);
+        grants.get_mut(id).unwrap().keys_ended(false, false, vec![0], Time(DEADLINE - 35));
+        assert_eq!(next(&mut grants, id, Reach::Well, Time(DEADLINE - 35)), by_report(true, true, false));
+        assert_eq!(next(&mut grants, id, Reach::Well, Time(DEADLINE)), by_report(true, true, true));
         grants.get_mut(id).unwrap().acknowledge();
-        assert_eq!(next(&mut grants, id, Reach::Well, DEADLINE), given(false), "without a proof");
+        assert_eq!(next(&mut grants, id, Reach::Well, Time(DEADLINE)), given(false), "without a proof");
     }
 
     #[test]
@@ -706,12 +722,12 @@ mod tests {
         for (is_quiet, from) in [(false, 1 + LOST_WITHIN), (true, 1 + LEFT_WITHIN)] {
             let mut grants = OwnGrants::default();
             let id = grants.add(PEER, SCOPE, Some(10), &mut Names::new([7; 32]));
-            grants.revoke(id, None, u64::MAX, 0);
+            grants.revoke(id, None, Time::NEVER, Time::ZERO);
             let reach = Reach::Lost { is_quiet };
-            assert_eq!(next(&mut grants, id, reach, 1), Next::EndKeys);
-            grants.get_mut(id).unwrap().keys_ended(false, false, vec![0], 1);
-            assert_eq!(next(&mut grants, id, reach, from), by_report(!is_quiet, true, false));
-            assert_eq!(next(&mut grants, id, reach, from - 1), by_report(!is_quiet, false, false));
+            assert_eq!(next(&mut grants, id, reach, Time(1)), Next::EndKeys);
+            grants.get_mut(id).unwrap().keys_ended(false, false, vec![0], Time(1));
+            assert_eq!(next(&mut grants, id, reach, Time(from)), by_report(!is_quiet, true, false));
+            assert_eq!(next(&mut grants, id, reach, Time(from - 1)), by_report(!is_quiet, false, false));
         }
     }
 
@@ -719,24 +735,30 @@ mod tests {
     fn a_peer_that_has_said_that_it_stopped_must_show_it() {
         let mut grants = OwnGrants::default();
         let id = grants.add(PEER, SCOPE, Some(10), &mut Names::new([7; 32]));
-        grants.revoke(id, None, u64::MAX, 0);
+        grants.revoke(id, None, Time::NEVER, Time::ZERO);
         grants.get_mut(id).unwrap().acknowledge();
-        assert_eq!(next(&mut grants, id, Reach::Well, 5), Next::EndKeys);
-        grants.get_mut(id).unwrap().keys_ended(false, false, vec![0], 5);
-        assert_eq!(next(&mut grants, id, Reach::Well, 4 + CONFIRMED_WITHIN), by_report(false, false, false));
-        assert_eq!(next(&mut grants, id, Reach::Well, 5 + CONFIRMED_WITHIN), by_report(false, true, false));
+        assert_eq!(next(&mut grants, id, Reach::Well, Time(5)), Next::EndKeys);
+        grants.get_mut(id).unwrap().keys_ended(false, false, vec![0], Time(5));
+        assert_eq!(
+            next(&mut grants, id, Reach::Well, Time(4 + CONFIRMED_WITHIN)),
+            by_report(false, false, false)
+        );
+        assert_eq!(
+            next(&mut grants, id, Reach::Well, Time(5 + CONFIRMED_WITHIN)),
+            by_report(false, true, false)
+        );
     }
 
     #[test]
     fn a_dead_rail_reports_nothing() {
         let (mut grants, id) = reported();
         grants.get_mut(id).unwrap().acknowledge();
-        next(&mut grants, id, Reach::Well, 1);
-        grants.get_mut(id).unwrap().keys_ended(false, false, vec![1], 1);
+        next(&mut grants, id, Reach::Well, Time(1));
+        grants.get_mut(id).unwrap().keys_ended(false, false, vec![1], Time(1));
         grants.forget_rail(0);
-        assert_eq!(next(&mut grants, id, Reach::Well, 1), by_report(false, false, false));
+        assert_eq!(next(&mut grants, id, Reach::Well, Time(1)), by_report(false, false, false));
         grants.forget_rail(1);
-        assert_eq!(next(&mut grants, id, Reach::Well, 1), given(false));
+        assert_eq!(next(&mut grants, id, Reach::Well, Time(1)), given(false));
         assert!(grants.get_mut(id).unwrap().must_tell() && !grants.get_mut(id).unwrap().must_tell());
     }
 
@@ -744,16 +766,16 @@ mod tests {
     fn the_word_of_a_peer_is_not_enough_for_a_publication_that_goes_on() {
         let stopped = |grants: &mut OwnGrants, id, resets| {
             grants.get_mut(id).unwrap().acknowledge();
-            assert_eq!(next(grants, id, Reach::Well, 1), Next::EndKeys);
-            grants.get_mut(id).unwrap().keys_ended(false, false, Vec::new(), 1);
+            assert_eq!(next(grants, id, Reach::Well, Time(1)), Next::EndKeys);
+            grants.get_mut(id).unwrap().keys_ended(false, false, Vec::new(), Time(1));
             let proofs = Proofs { by_stop: Some(resets), by_report: false, asks: false, is_late: false };
-            assert_eq!(next(grants, id, Reach::Well, 2 * DEADLINE), Next::Prove(proofs));
+            assert_eq!(next(grants, id, Reach::Well, Time(2 * DEADLINE)), Next::Prove(proofs));
         };
-        let asked = Until { deadline: DEADLINE, is_proven: true };
+        let asked = Until { deadline: Time(DEADLINE), is_proven: true };
         for (until, resets) in [(asked, Resets::Asked), (Until::NEVER, Resets::No)] {
             let mut grants = OwnGrants::default();
             let id = grants.add(PEER, SCOPE, None, &mut Names::new([7; 32]));
-            grants.revoke_published(id, until, 0).unwrap();
+            grants.revoke_published(id, until, Time::ZERO).unwrap();
             stopped(&mut grants, id, resets);
         }
     }

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use super::{Event, Machine, OpId, PeerChange, PeerKey};
 use crate::lost::LostReason;
+use crate::time::Time;
 use crate::wire::Frame;
 
 impl Machine {
     /// Closes a peer. The goodbye is sent when nothing of this side is in flight.
-    pub fn leave(&mut self, key: PeerKey, now: u64) {
+    pub fn leave(&mut self, key: PeerKey, now: Time) {
         self.now = now;
         // Its handle may outlive it.
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
@@ -19,7 +20,7 @@ impl Machine {
     }
 
     /// Closes all peers. `op` is answered when all are gone.
-    pub fn leave_all(&mut self, op: OpId, now: u64) {
+    pub fn leave_all(&mut self, op: OpId, now: Time) {
         for key in self.peers.keys() {
             self.leave(key, now);
         }
@@ -58,7 +59,7 @@ impl Machine {
     /// Notes that something waits for a peer that the machine does not know, such as a message: the
     /// peer is pinged as if an operation were in flight. After a heartbeat interval the machine reports
     /// [`PeerChange::Unwatched`], and the driver calls this again if something still waits.
-    pub fn watch(&mut self, key: PeerKey, now: u64) {
+    pub fn watch(&mut self, key: PeerKey, now: Time) {
         self.now = now;
         let until = now.saturating_add(self.tuning.heartbeat);
         if let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) {
@@ -91,7 +92,7 @@ impl Machine {
         let is_due = peer.liveness.ping(is_awaited, is_initiator, now, &self.tuning);
         let is_unwatched = peer.liveness.end_watch(now);
         if is_due {
-            self.send(key, Frame::Ping { nonce: now });
+            self.send(key, Frame::Ping { nonce: now.to_nanos() });
         }
         if is_unwatched {
             self.report_peer(key, PeerChange::Unwatched);

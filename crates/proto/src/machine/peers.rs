@@ -82,17 +82,18 @@ mod tests {
     use super::*;
     use crate::machine::names::Names;
     use crate::machine::tests::tuning;
+    use crate::time::Time;
 
     #[test]
     fn a_key_is_never_used_again() {
         let mut peers = Peers::default();
         let mut names = Names::new([7; 32]);
-        let [first, second] =
-            [true, false].map(|is_initiator| peers.add(Peer::new(is_initiator, &tuning(), &mut names, 0)));
+        let [first, second] = [true, false]
+            .map(|is_initiator| peers.add(Peer::new(is_initiator, &tuning(), &mut names, Time::ZERO)));
         peers.forget(first);
         assert!(peers.get(first).is_none() && peers.get_mut(first).is_none());
         assert!(!peers.get(second).unwrap().is_initiator);
-        let third = peers.add(Peer::new(true, &tuning(), &mut names, 0));
+        let third = peers.add(Peer::new(true, &tuning(), &mut names, Time::ZERO));
         assert!(third != first && third != second);
         assert_eq!((peers.keys().count(), peers.iter().count(), peers.iter_mut().count()), (3, 2, 2));
         assert!(peers.get(PeerKey(3)).is_none(), "nobody ever had it");

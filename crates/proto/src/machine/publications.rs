@@ -15,6 +15,7 @@ use super::{OpId, PeerKey};
 use crate::access::Access;
 use crate::ids::{GrantId, PublicationId};
 use crate::rights::Rights;
+use crate::time::Time;
 
 /// All publications of this side, by id.
 #[derive(Debug, Default)]
@@ -62,7 +63,7 @@ struct Withdrawal {
 struct Wait {
     op: OpId,
     publication: PublicationId,
-    deadline: u64,
+    deadline: Time,
     /// The peers whose grants have not ended.
     peers: BTreeSet<PeerKey>,
 }
@@ -160,7 +161,7 @@ impl Publications {
         &mut self,
         id: PublicationId,
         op: Option<OpId>,
-        deadline: u64,
+        deadline: Time,
         of: impl Fn(PeerKey) -> bool,
     ) -> Option<Vec<GrantId>> {
         let holders = self.all.get(&id)?.grants.keys().copied();
@@ -181,7 +182,7 @@ impl Publications {
         &mut self,
         id: PublicationId,
         op: Option<OpId>,
-        deadline: u64,
+        deadline: Time,
     ) -> Option<Vec<GrantId>> {
         let it = self.all.get_mut(&id).filter(|it| it.withdrawal.is_none())?;
         // From now on nobody can open it, so the number of its grants only falls.
@@ -223,7 +224,7 @@ impl Publications {
     }
 
     /// Takes the requests whose deadlines have passed.
-    pub(super) fn late(&mut self, now: u64) -> Vec<OpId> {
+    pub(super) fn late(&mut self, now: Time) -> Vec<OpId> {
         self.waits.extract_if(.., |wait| now >= wait.deadline).map(|wait| wait.op).collect()
     }
 
@@ -340,8 +341,8 @@ mod tests {
             all.open(id, peer, &[]);
             all.made(id, peer, grant, true);
         }
-        assert_eq!(all.withdraw(id, Some(OP), 9), Some(vec![GrantId(11), GrantId(12)]));
-        assert_eq!(all.withdraw(id, None, 9), None, "once");
+        assert_eq!(all.withdraw(id, Some(OP), Time(9)), Some(vec![GrantId(11), GrantId(12)]));
+        assert_eq!(all.withdraw(id, None, Time(9)), None, "once");
         assert!(is_refused(&mut all, id, ONE));
         assert!(all.ended(id, TWO).is_empty() && all.finish(id).is_none());
         assert!(all.ended(id, ONE).is_empty());
@@ -351,20 +352,20 @@ mod tests {
     #[test]
     fn a_grant_that_is_being_made_is_revoked_as_whoever_asked_first_and_most_wants() {
         let late = |deadline, is_proven| Until { deadline, is_proven };
-        for (withdraws_all, until) in [(false, late(20, true)), (true, late(10, false))] {
+        for (withdraws_all, until) in [(false, late(Time(20), true)), (true, late(Time(10), false))] {
             let (mut all, id) = published(Access::Anyone);
             all.open(id, ONE, &[]);
-            assert_eq!(all.withdraw_from(id, Some(OP), 30, |it| it == ONE), Some(vec![]));
-            assert_eq!(all.withdraw_from(id, Some(OpId(6)), 20, |it| it == ONE), Some(vec![]));
-            assert_eq!(all.withdraw_from(id, Some(OpId(7)), 20, |it| it == TWO), None, "it has none");
+            assert_eq!(all.withdraw_from(id, Some(OP), Time(30), |it| it == ONE), Some(vec![]));
+            assert_eq!(all.withdraw_from(id, Some(OpId(6)), Time(20), |it| it == ONE), Some(vec![]));
+            assert_eq!(all.withdraw_from(id, Some(OpId(7)), Time(20), |it| it == TWO), None, "it has none");
             if withdraws_all {
-                assert_eq!(all.withdraw(id, None, 10), Some(vec![]));
+                assert_eq!(all.withdraw(id, None, Time(10)), Some(vec![]));
             }
             assert!(is_refused(&mut all, id, ONE), "even if it was admitted again");
             assert_eq!(all.made(id, ONE, GrantId(11), true), Some(until));
             assert!(is_refused(&mut all, id, ONE));
             assert!(all.finish(id).is_none() && all.are_awaited());
-            assert_eq!(all.late(20), [OpId(6)], "the other one has more time");
+            assert_eq!(all.late(Time(20)), [OpId(6)], "the other one has more time");
             assert_eq!(all.ended(id, ONE), [OP]);
             assert_eq!(all.finish(id).is_some(), withdraws_all);
         }
@@ -377,8 +378,8 @@ mod tests {
             all.open(id, peer, &[]);
             all.made(id, peer, grant, true);
         }
-        assert_eq!(all.withdraw_from(id, Some(OP), 30, |_| true), Some(vec![GrantId(11), GrantId(12)]));
-        assert_eq!(all.withdraw_from(id, Some(OpId(6)), 30, |it| it == TWO), Some(vec![GrantId(12)]));
+        assert_eq!(all.withdraw_from(id, Some(OP), Time(30), |_| true), Some(vec![GrantId(11), GrantId(12)]));
+        assert_eq!(all.withdraw_from(id, Some(OpId(6)), Time(30), |it| it == TWO), Some(vec![GrantId(12)]));
         assert!(all.ended(PublicationId(!id.0), ONE).is_empty(), "of another publication");
         assert!(all.ended(id, ONE).is_empty());
         assert_eq!(all.not_proven(id, TWO), [OP, OpId(6)]);

@@ -14,6 +14,7 @@ use crate::lost::LostReason;
 use crate::machine::lose::told_by_peer;
 use crate::rail::RailError;
 use crate::rights::Rights;
+use crate::time::Time;
 use crate::wire::Frame;
 
 /// The answer to a request to withdraw a publication from a peer, at its deadline.
@@ -89,7 +90,7 @@ impl Machine {
 
     /// Withdraws a publication from all peers. It is answered by [`Event::Revoked`] when the memory
     /// was given back.
-    pub fn withdraw(&mut self, op: Option<OpId>, publication: PublicationId, deadline: u64, now: u64) {
+    pub fn withdraw(&mut self, op: Option<OpId>, publication: PublicationId, deadline: Time, now: Time) {
         self.now = now;
         let Some(grants) = self.publications.withdraw(publication, op, deadline) else {
             return self.answer_revoke(op, Err("there is no such publication"));
@@ -108,8 +109,8 @@ impl Machine {
         op: OpId,
         publication: PublicationId,
         (key, names): (PeerKey, &[String]),
-        deadline: u64,
-        now: u64,
+        deadline: Time,
+        now: Time,
     ) {
         self.now = now;
         let peers = &self.peers;
@@ -123,7 +124,7 @@ impl Machine {
 
     /// Withdraws a publication from all peers whose certificate has this name, as
     /// [`withdraw_from`](Self::withdraw_from) does.
-    pub fn expel(&mut self, op: OpId, publication: PublicationId, name: &str, deadline: u64, now: u64) {
+    pub fn expel(&mut self, op: OpId, publication: PublicationId, name: &str, deadline: Time, now: Time) {
         self.now = now;
         let Some(expelled) = self.publications.admission(publication).map(|it| it.expel(name)) else {
             return self.answer_revoke(Some(op), Ok(()));
@@ -136,7 +137,7 @@ impl Machine {
         &mut self,
         op: OpId,
         publication: PublicationId,
-        deadline: u64,
+        deadline: Time,
         concerns: impl Fn(PeerKey, &[String]) -> bool,
     ) {
         let is_provable = !self.publications.is_unstopped(publication, &concerns);
@@ -214,7 +215,7 @@ impl Machine {
     }
 
     /// Opens a publication of a peer. It is answered by [`Event::Opened`].
-    pub fn open(&mut self, op: OpId, key: PeerKey, publication: PublicationId, now: u64) {
+    pub fn open(&mut self, op: OpId, key: PeerKey, publication: PublicationId, now: Time) {
         self.now = now;
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else {
             let reason = LostReason::Gone;

@@ -6,6 +6,7 @@ use super::peer::{Link, Phase};
 use std::sync::Arc;
 
 use crate::rail::{LinkKey, Properties, RailError, Scope};
+use crate::time::Time;
 
 /// Describes a rail to the machine.
 #[derive(Debug, Clone)]
@@ -40,7 +41,7 @@ enum Life {
     Alive,
     /// A reset is due: nothing is posted until then.
     ResetAsked {
-        since: u64,
+        since: Time,
     },
     /// The reset is in progress.
     Resetting,
@@ -140,7 +141,7 @@ impl RailState {
     }
 
     /// Asks for a reset. Returns `true` if none was asked for before.
-    pub(super) fn ask_reset(&mut self, now: u64) -> bool {
+    pub(super) fn ask_reset(&mut self, now: Time) -> bool {
         // Several links of a rail, and several peers, have the same reason at the same time.
         let is_new = self.is_usable();
         if is_new {
@@ -150,7 +151,7 @@ impl RailState {
     }
 
     /// Returns the time since which a reset is due that has not begun.
-    pub(super) fn reset_asked_at(&self) -> Option<u64> {
+    pub(super) fn reset_asked_at(&self) -> Option<Time> {
         match self.life {
             Life::ResetAsked { since } => Some(since),
             _ => None,
@@ -210,8 +211,8 @@ mod tests {
     #[test]
     fn a_reset_is_asked_for_once_and_makes_another_generation() {
         let mut rail = rail();
-        assert!(rail.ask_reset(5) && !rail.ask_reset(6));
-        assert_eq!((rail.reset_asked_at(), rail.is_usable()), (Some(5), false));
+        assert!(rail.ask_reset(Time(5)) && !rail.ask_reset(Time(6)));
+        assert_eq!((rail.reset_asked_at(), rail.is_usable()), (Some(Time(5)), false));
         rail.begin_reset();
         assert_eq!((rail.reset_asked_at(), rail.is_resetting()), (None, true));
         rail.end_reset(Ok(()));
@@ -223,10 +224,10 @@ mod tests {
         let mut rail = rail();
         rail.took_one();
         assert!(rail.is_looked_at());
-        rail.ask_reset(5);
+        rail.ask_reset(Time(5));
         rail.end_reset(Err(RailError::new("reset", "it is gone", "nothing")));
         assert!(rail.death().is_some() && !rail.is_usable() && !rail.is_resetting());
-        assert!(!rail.ask_reset(6) && !rail.is_looked_at() && rail.generation() == 0);
+        assert!(!rail.ask_reset(Time(6)) && !rail.is_looked_at() && rail.generation() == 0);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::ids::GrantId;
 use crate::plan::Plan;
 use crate::priority::Priority;
 use crate::rail::{RemoteSegment, WorkRequest};
+use crate::time::Time;
 
 /// Names a request to the machine, by a number of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -82,7 +83,7 @@ pub struct NewTransfer {
     pub priority: Priority,
     /// The time at which it is aborted unless it is done. It has ended when none of its operations is in
     /// flight.
-    pub deadline: Option<u64>,
+    pub deadline: Option<Time>,
 }
 
 /// The operation of an atomic.

@@ -9,6 +9,7 @@ use crate::error::OpenError;
 use crate::ids::SharedCounterId;
 use crate::lost::LostReason;
 use crate::machine::lose::told_by_peer;
+use crate::time::Time;
 use crate::wire::Frame;
 
 impl Machine {
@@ -26,7 +27,7 @@ impl Machine {
     }
 
     /// Closes a shared counter, and those of its peers.
-    pub fn close_shared_counter(&mut self, shared: SharedCounterId, now: u64) {
+    pub fn close_shared_counter(&mut self, shared: SharedCounterId, now: Time) {
         for counter in self.shared_counters.remove(shared) {
             self.close_counter(counter, now);
         }
@@ -69,7 +70,7 @@ impl Machine {
     }
 
     /// Opens a shared counter of a peer. It is answered by [`Event::CounterOpened`].
-    pub fn open_shared_counter(&mut self, op: OpId, key: PeerKey, shared: SharedCounterId, now: u64) {
+    pub fn open_shared_counter(&mut self, op: OpId, key: PeerKey, shared: SharedCounterId, now: Time) {
         self.now = now;
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else {
             let reason = LostReason::Gone;

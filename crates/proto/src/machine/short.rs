@@ -15,6 +15,7 @@ use crate::plan::Extent;
 use crate::priority::Priority;
 use crate::rail::{LinkKey, RemoteSegment, WorkRequest};
 use crate::stats::TransferStats;
+use crate::time::Time;
 
 /// A transfer of one page.
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +40,7 @@ pub struct ShortTransfer {
     /// flight.
     pub priority: Priority,
     /// The time after which it is refused.
-    pub deadline: Option<u64>,
+    pub deadline: Option<Time>,
 }
 
 /// The work request of a [`ShortTransfer`].
@@ -54,13 +55,13 @@ pub struct ShortRequest {
     /// The index among the peer's links.
     index: usize,
     immediate: Option<Immediate>,
-    began_at: u64,
+    began_at: Time,
 }
 
 impl Machine {
     /// Returns the work request of a transfer that its rail may perform at once. Returns `None` if
     /// something is queued before it, or if the transfer is not possible.
-    pub fn short_request(&mut self, new: &ShortTransfer, now: u64) -> Option<ShortRequest> {
+    pub fn short_request(&mut self, new: &ShortTransfer, now: Time) -> Option<ShortRequest> {
         self.now = now;
         // Control work comes before each post: the link may be about to be closed.
         if self.has_control() || !self.turns.are_over(new.priority) {
@@ -104,7 +105,7 @@ impl Machine {
         &mut self,
         new: &ShortTransfer,
         performed: &ShortRequest,
-        now: u64,
+        now: Time,
     ) -> TransferStats {
         let ShortRequest { index, immediate, began_at, .. } = *performed;
         let peer = &mut self.peers[new.peer];

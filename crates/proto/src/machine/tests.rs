@@ -12,6 +12,7 @@ use crate::plan::Limits;
 use crate::priority::Priority;
 use crate::rail::{EndedKeys, LinkKey, Proof, Properties, RailError, Refusal, RequestError, Scope};
 use crate::rights::Rights;
+use crate::time::Time;
 use crate::wire::{Frame, Hello, LinkOffer};
 
 mod bound_keys;
@@ -101,11 +102,11 @@ fn greeted() -> (Machine, Opening) {
 fn greeted_over(properties: Properties) -> (Machine, Opening) {
     let kind = properties.kind.clone();
     let mut machine = machine_over(properties);
-    assert_eq!(machine.add_peer(true, 0), PEER);
+    assert_eq!(machine.add_peer(true, Time::ZERO), PEER);
     let mut hello = Hello::new(2);
     (hello.rails, hello.messages) = (vec![kind], 4);
     (hello.grants, hello.counters) = (4, 4);
-    machine.handle_frame(PEER, Frame::Hello(hello), 0);
+    machine.handle_frame(PEER, Frame::Hello(hello), Time::ZERO);
     let Some(Control::OpenLink(opening)) = machine.poll_control() else { panic!("no link is made") };
     assert!(machine.poll_control().is_none());
     (machine, opening)
@@ -124,7 +125,11 @@ fn answered_over(properties: Properties) -> (Machine, LinkEnd, LinkId) {
         _ => None,
     });
     let LinkOffer { link, from, to, .. } = offered.expect("the end is sent to the peer");
-    machine.handle_frame(PEER, Frame::Link(LinkOffer { link, from: to, to: from, address: vec![2] }), 0);
+    machine.handle_frame(
+        PEER,
+        Frame::Link(LinkOffer { link, from: to, to: from, address: vec![2] }),
+        Time::ZERO,
+    );
     let Some(Control::Connect { end, peer_end }) = machine.poll_control() else { panic!("not connected") };
     assert_eq!((end.link, peer_end), (LINK, vec![2]));
     (machine, end, link)
@@ -137,7 +142,11 @@ fn ready() -> Machine {
 fn ready_over(properties: Properties) -> (Machine, LinkId) {
     let (mut machine, end, link) = answered_over(properties);
     machine.handle_connected(end, Ok(()));
-    machine.handle_frame(PEER, Frame::LinkReady { link, mark: 9, needs_names: true, binds_keys: false }, 0);
+    machine.handle_frame(
+        PEER,
+        Frame::LinkReady { link, mark: 9, needs_names: true, binds_keys: false },
+        Time::ZERO,
+    );
     (machine, link)
 }
 
@@ -161,7 +170,7 @@ fn is_up(machine: &mut Machine) -> bool {
 #[test]
 fn an_end_that_is_made_when_its_link_is_not_wanted_any_more_is_closed() {
     let (mut machine, opening) = greeted();
-    machine.handle_disconnected(PEER, LostReason::Gone, 0);
+    machine.handle_disconnected(PEER, LostReason::Gone, Time::ZERO);
     frames(&mut machine);
     machine.handle_opened(opening, Ok((LINK, vec![1])));
     let control = machine.poll_control();
@@ -174,7 +183,7 @@ fn an_end_that_is_made_when_its_link_is_not_wanted_any_more_is_closed() {
 fn why_a_link_was_not_connected_here_is_told_last() {
     let (mut machine, end, link) = answered();
     let reason = "connect a link: one GID is IPv4 and the other IPv6".to_owned();
-    machine.handle_frame(PEER, Frame::LinkLost { link, is_quiet: true, reason }, 0);
+    machine.handle_frame(PEER, Frame::LinkLost { link, is_quiet: true, reason }, Time::ZERO);
     let own = RailError::new("connect a link", "our GID is IPv6 and the peer's IPv4", "use another index");
     machine.handle_connected(end, Err(own.clone()));
     let notes: Vec<RailError> = std::iter::from_fn(|| machine.poll_event())
@@ -202,7 +211,7 @@ fn a_link_that_was_ready_is_reported_once_when_it_is_lost_and_not_with_its_peer(
     machine.handle_link_down(0, LINK, &reason);
     assert_eq!(lost_links(&mut machine), [("test-tcp".to_owned(), true)]);
     let mut machine = ready();
-    machine.handle_frame(PEER, Frame::Goodbye, 0);
+    machine.handle_frame(PEER, Frame::Goodbye, Time::ZERO);
     assert!(lost_links(&mut machine).is_empty());
     // One that was never ready is none.
     let (mut machine, end, _) = answered();
@@ -216,7 +225,7 @@ fn a_link_that_cannot_be_made_is_tried_again_after_a_while() {
     machine.handle_opened(opening, Err(RailError::new("open", "there is no room", "wait")));
     let mut tried_at = None;
     for now in (0..3 * MS).step_by(MS as usize / 10) {
-        machine.begin_step(now);
+        machine.begin_step(Time(now));
         machine.end_step();
         if machine.poll_control().is_some() {
             tried_at.get_or_insert(now);
@@ -228,7 +237,11 @@ fn a_link_that_cannot_be_made_is_tried_again_after_a_while() {
 #[test]
 fn a_peer_that_is_ready_before_our_end_is_connected_is_not_forgotten() {
     let (mut machine, end, link) = answered();
-    machine.handle_frame(PEER, Frame::LinkReady { link, mark: 9, needs_names: true, binds_keys: false }, 0);
+    machine.handle_frame(
+        PEER,
+        Frame::LinkReady { link, mark: 9, needs_names: true, binds_keys: false },
+        Time::ZERO,
+    );
     assert!(!is_up(&mut machine), "nothing is posted to an end that is not connected");
     machine.handle_connected(end, Ok(()));
     assert!(is_up(&mut machine));
@@ -239,8 +252,8 @@ fn an_answer_that_comes_twice_connects_once() {
     let (mut machine, opening) = greeted();
     machine.handle_opened(opening, Ok((LINK, vec![1])));
     let answer = Frame::Link(LinkOffer { link: LinkId(0), from: 0, to: 0, address: vec![2] });
-    machine.handle_frame(PEER, answer.clone(), 0);
-    machine.handle_frame(PEER, answer, 0);
+    machine.handle_frame(PEER, answer.clone(), Time::ZERO);
+    machine.handle_frame(PEER, answer, Time::ZERO);
     assert!(matches!(machine.poll_control(), Some(Control::Connect { .. })));
     assert!(machine.poll_control().is_none());
 }
@@ -250,14 +263,14 @@ fn an_answer_that_comes_twice_connects_once() {
 #[test]
 fn a_peer_that_never_says_what_became_of_its_links_is_lost() {
     let mut machine = machine();
-    machine.add_peer(false, 0);
+    machine.add_peer(false, Time::ZERO);
     let mut hello = Hello::new(2);
     hello.rails = vec![properties().kind];
-    machine.handle_frame(PEER, Frame::Hello(hello), 0);
+    machine.handle_frame(PEER, Frame::Hello(hello), Time::ZERO);
     for number in 0..400 {
         let now = number * 2 * MS;
         let offer = LinkOffer { link: LinkId(number), from: 0, to: 0, address: vec![0] };
-        machine.handle_frame(PEER, Frame::Link(offer), now);
+        machine.handle_frame(PEER, Frame::Link(offer), Time(now));
         while let Some(control) = machine.poll_control() {
             match control {
                 Control::OpenLink(opening) => machine.handle_opened(opening, Ok((LinkKey(number), vec![1]))),
@@ -269,7 +282,7 @@ fn a_peer_that_never_says_what_became_of_its_links_is_lost() {
         }
         // As many steps as there are between two ends.
         for _ in 0..8 {
-            machine.begin_step(now + MS);
+            machine.begin_step(Time(now + MS));
             machine.end_step();
         }
     }
@@ -285,11 +298,11 @@ fn a_peer_that_never_says_what_became_of_its_links_is_lost() {
 fn a_peer_hears_how_much_has_arrived_when_nothing_more_can_arrive() {
     let alone = Properties { links_end_alone: true, immediates_name_link: true, ..properties() };
     let (mut machine, link) = ready_over(alone);
-    let counter = machine.open_counter(PEER, 0).unwrap();
+    let counter = machine.open_counter(PEER, Time::ZERO).unwrap();
     machine.handle_immediate(0, Some(LINK), Immediate::new(counter, 3).unwrap().to_bits());
     let reason = "it is gone".to_owned();
-    machine.handle_frame(PEER, Frame::LinkLost { link, is_quiet: false, reason }, 0);
-    machine.handle_frame(PEER, Frame::Settle { link, counter }, 0);
+    machine.handle_frame(PEER, Frame::LinkLost { link, is_quiet: false, reason }, Time::ZERO);
+    machine.handle_frame(PEER, Frame::Settle { link, counter }, Time::ZERO);
     let settled = |machine: &mut Machine| {
         frames(machine).into_iter().find_map(|frame| match frame {
             Frame::Settled { pages, .. } => Some(pages),
@@ -307,8 +320,8 @@ fn a_peer_hears_how_much_has_arrived_when_nothing_more_can_arrive() {
 #[test]
 fn a_refused_message_is_posted_in_the_next_round_and_not_before() {
     let mut machine = ready();
-    machine.send_message(OpId(1), PEER, b"one".to_vec(), 0);
-    machine.send_message(OpId(2), PEER, b"two".to_vec(), 0);
+    machine.send_message(OpId(1), PEER, b"one".to_vec(), Time::ZERO);
+    machine.send_message(OpId(2), PEER, b"two".to_vec(), Time::ZERO);
     machine.begin_round(4);
     let post = machine.poll_post().expect("a message is posted");
     assert_eq!((post.rail, post.link), (0, LINK));
@@ -334,13 +347,13 @@ fn a_refused_message_is_posted_in_the_next_round_and_not_before() {
 fn both_sides_poll_while_a_rail_that_cannot_wake_them_has_no_room() {
     let (mut machine, _) = ready_over(Properties { name: POLLED.to_owned(), ..properties() });
     let has_told = |machine: &mut Machine| frames(machine).contains(&Frame::Look);
-    assert!(!has_told(&mut machine) && machine.quiet_for(0).is_none());
-    machine.send_message(OpId(1), PEER, b"one".to_vec(), 0);
+    assert!(!has_told(&mut machine) && machine.quiet_for(Time::ZERO).is_none());
+    machine.send_message(OpId(1), PEER, b"one".to_vec(), Time::ZERO);
     for told in [true, false] {
         machine.begin_round(4);
         let slot = machine.poll_post().expect("a message is posted").slot;
         machine.handle_posted(slot, Err(Refusal::Full));
-        assert!(machine.quiet_for(MS).is_some(), "this side polls");
+        assert!(machine.quiet_for(Time(MS)).is_some(), "this side polls");
         assert_eq!(has_told(&mut machine), told, "and the peer does, which is told now and then");
         machine.end_polls();
     }
@@ -349,16 +362,16 @@ fn both_sides_poll_while_a_rail_that_cannot_wake_them_has_no_room() {
 #[test]
 fn memory_is_given_back_once_to_whoever_asked_first() {
     let mut machine = ready();
-    let grant = machine.grant(PEER, 64, Rights::WRITE, over_network(vec![Some((0, 1))]), 0);
-    machine.revoke(Some(OpId(1)), grant, 10 * MS, 0);
+    let grant = machine.grant(PEER, 64, Rights::WRITE, over_network(vec![Some((0, 1))]), Time::ZERO);
+    machine.revoke(Some(OpId(1)), grant, Time(10 * MS), Time::ZERO);
     assert!(machine.poll_control().is_none(), "the peer is given time");
-    machine.handle_frame(PEER, Frame::Revoked { grant }, 0);
+    machine.handle_frame(PEER, Frame::Revoked { grant }, Time::ZERO);
     assert!(matches!(machine.poll_control(), Some(Control::EndKeys { grant: of }) if of == grant));
     assert!(machine.poll_control().is_none(), "its keys are ended first");
     machine.handle_keys_ended(grant, KeysEnded { is_proven: true, ..KeysEnded::default() });
     let given = machine.poll_control();
     assert!(matches!(given, Some(Control::GiveBack { op: Some(OpId(1)), .. })), "{given:?}");
-    machine.revoke(Some(OpId(2)), grant, 10 * MS, 0);
+    machine.revoke(Some(OpId(2)), grant, Time(10 * MS), Time::ZERO);
     assert!(machine.poll_control().is_none());
     events(&mut machine);
     machine.handle_given_back(grant, Some(OpId(1)), true);
@@ -371,9 +384,9 @@ fn memory_is_given_back_once_to_whoever_asked_first() {
 #[test]
 fn memory_that_its_user_has_in_his_hand_is_asked_for_again() {
     let mut machine = ready();
-    let grant = machine.grant(PEER, 64, Rights::WRITE, over_network(vec![Some((0, 1))]), 0);
+    let grant = machine.grant(PEER, 64, Rights::WRITE, over_network(vec![Some((0, 1))]), Time::ZERO);
     for op in [OpId(1), OpId(2)] {
-        machine.revoke(Some(op), grant, 0, 0);
+        machine.revoke(Some(op), grant, Time::ZERO, Time::ZERO);
         if op == OpId(1) {
             assert!(matches!(machine.poll_control(), Some(Control::EndKeys { .. })));
             machine.handle_keys_ended(grant, KeysEnded { is_proven: true, ..KeysEnded::default() });
@@ -395,19 +408,19 @@ fn memory_that_its_user_has_in_his_hand_is_asked_for_again() {
 #[test]
 fn a_grant_that_is_with_its_user_again_keeps_no_connection_open() {
     let mut machine = ready();
-    let grant = machine.grant(PEER, 64, Rights::WRITE, over_network(vec![Some((0, 1))]), 0);
-    machine.revoke(Some(OpId(1)), grant, 0, 0);
+    let grant = machine.grant(PEER, 64, Rights::WRITE, over_network(vec![Some((0, 1))]), Time::ZERO);
+    machine.revoke(Some(OpId(1)), grant, Time::ZERO, Time::ZERO);
     assert!(matches!(machine.poll_control(), Some(Control::EndKeys { .. })));
     machine.handle_keys_ended(grant, KeysEnded { is_proven: true, ..KeysEnded::default() });
     assert!(matches!(machine.poll_control(), Some(Control::GiveBack { .. })));
-    machine.leave(PEER, 0);
+    machine.leave(PEER, Time::ZERO);
     let is_left = |machine: &mut Machine| frames(machine).contains(&Frame::Goodbye);
     assert!(!is_left(&mut machine), "its memory is about to come back");
     machine.handle_given_back(grant, Some(OpId(1)), false);
-    machine.begin_step(2 * MS);
+    machine.begin_step(Time(2 * MS));
     machine.end_step();
     assert!(is_left(&mut machine));
-    machine.revoke(Some(OpId(2)), grant, 3 * MS, 2 * MS);
+    machine.revoke(Some(OpId(2)), grant, Time(3 * MS), Time(2 * MS));
     let given = std::iter::from_fn(|| machine.poll_control()).last();
     assert!(matches!(given, Some(Control::GiveBack { op: Some(OpId(2)), .. })), "{given:?}");
     machine.handle_given_back(grant, Some(OpId(2)), true);
@@ -420,8 +433,12 @@ fn no_pages_are_posted_to_a_link_that_gets_ready_before_the_reset_of_its_rail() 
     let (mut machine, end, link) = answered();
     machine.handle_connected(end, Ok(()));
     machine.ask_reset(0);
-    machine.handle_frame(PEER, Frame::LinkReady { link, mark: 9, needs_names: false, binds_keys: false }, 0);
-    machine.handle_frame(PEER, Frame::Grant(hostile::grant(GrantId(7))), 0);
+    machine.handle_frame(
+        PEER,
+        Frame::LinkReady { link, mark: 9, needs_names: false, binds_keys: false },
+        Time::ZERO,
+    );
+    machine.handle_frame(PEER, Frame::Grant(hostile::grant(GrantId(7))), Time::ZERO);
     hostile::submit_page(&mut machine, OpId(1), GrantId(7), 0);
     machine.begin_round(4);
     assert!(machine.poll_post().is_none());
@@ -439,7 +456,7 @@ fn a_rail_is_reset_once_however_long_it_takes() {
     };
     let mut asked = 0;
     for now in (0..30 * MS).step_by(MS as usize) {
-        machine.begin_step(now);
+        machine.begin_step(Time(now));
         machine.end_step();
         asked += resets(&mut machine);
     }

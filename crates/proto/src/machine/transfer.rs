@@ -18,6 +18,7 @@ use crate::priority::Priority;
 use crate::rail::{LinkKey, Refusal, RemoteSegment, RemoteSegments, RequestError, WorkRequest};
 use crate::rights::Rights;
 use crate::stats::TransferStats;
+use crate::time::Time;
 
 /// How long after an urgent transfer others keep less in flight, in nanoseconds. Who has urgent transfers
 /// ten times a second does not wait for others; who has one now and then slows the others down for this
@@ -74,7 +75,7 @@ enum Unreached {
 impl Machine {
     /// Begins a transfer. Returns its id within its peer. A transfer that is not possible is
     /// answered at once, with an event.
-    pub fn submit(&mut self, new: NewTransfer, now: u64) -> Option<TransferId> {
+    pub fn submit(&mut self, new: NewTransfer, now: Time) -> Option<TransferId> {
         self.now = now;
         let (op, key) = (new.op, new.peer);
         let may_transfer = self.may_transfer(key, new.direction, &new.regions, new.counter);
@@ -140,7 +141,7 @@ impl Machine {
     }
 
     /// Aborts a transfer. It is answered when none of its operations is in flight.
-    pub(super) fn abort(&mut self, key: PeerKey, id: TransferId, fault: &TransferFault, now: u64) {
+    pub(super) fn abort(&mut self, key: PeerKey, id: TransferId, fault: &TransferFault, now: Time) {
         self.now = now;
         // Its user may abort it in the moment in which it ends, or its peer is forgotten.
         let frames = self.peer(key).and_then(|peer| peer.transfers.abort(id, fault.clone()));
@@ -150,7 +151,7 @@ impl Machine {
     }
 
     /// Aborts the transfer of this request.
-    pub fn abort_op(&mut self, key: PeerKey, op: OpId, fault: &TransferFault, now: u64) {
+    pub fn abort_op(&mut self, key: PeerKey, op: OpId, fault: &TransferFault, now: Time) {
         // As for `abort`: it may have ended.
         if let Some(id) = self.peer(key).and_then(|peer| peer.transfers.find(op)) {
             self.abort(key, id, fault, now);
@@ -354,7 +355,7 @@ impl TransferFault {
 impl Peer {
     /// Returns the grant of a range, if a transfer may access the range and raise its counter.
     #[inline]
-    pub(super) fn granted_for(&self, range: &GrantedRange, now: u64) -> Result<&Granted, TransferFault> {
+    pub(super) fn granted_for(&self, range: &GrantedRange, now: Time) -> Result<&Granted, TransferFault> {
         let GrantedRange { direction, range: GrantRange { grant, base, len }, counter } = *range;
         let granted = self.granted.get(grant).ok_or(TransferFault::NoSuchGrant)?;
         let right = match direction {

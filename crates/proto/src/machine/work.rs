@@ -17,6 +17,7 @@ use crate::inflight::SlotId;
 use crate::plan::Extent;
 use crate::rail::{LinkKey, RailError, Refusal, RequestError, WorkRequest};
 use crate::rights::Rights;
+use crate::time::Time;
 use crate::wire::Frame;
 
 /// Work on links, rails and keys. It is rare, and comes before all [posts](Post).
@@ -360,7 +361,7 @@ impl Machine {
 
     /// Returns for how long nothing has happened on rails that cannot wake a sleeper. Returns
     /// `None` if nothing is expected there, so that the driver may sleep.
-    pub fn quiet_for(&self, now: u64) -> Option<Duration> {
+    pub fn quiet_for(&self, now: Time) -> Option<Duration> {
         self.looking.quiet_for(now, self.rails.iter().any(RailState::is_looked_at))
     }
 

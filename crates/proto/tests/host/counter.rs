@@ -3,6 +3,7 @@
 use farreach_proto::counter::{
     AddError, Counters, IMMEDIATE_PAGES_MAX, Immediate, LinkId, Outcome, Reported,
 };
+use farreach_proto::time::Time;
 use proptest::prelude::*;
 
 proptest! {
@@ -51,14 +52,22 @@ fn a_wait_ends_with_what_happened_first_for_the_pages() {
     let (mine, other) = (counters.open([1, 2]).unwrap(), counters.open([3]).unwrap());
     counters.arrive(LinkId(1), Immediate::new(mine, 5).unwrap()).unwrap();
     counters.lose_peer(2, [mine, other]);
-    assert_eq!(counters.outcome(mine, 5, 0, 9), Some(Outcome::Reached), "they are there");
-    assert_eq!(counters.outcome(mine, 6, 0, 9), Some(Outcome::PeerLost));
-    assert_eq!(counters.outcome(other, 1, 8, 9), None, "another peer's");
-    assert_eq!(counters.outcome(other, 1, 9, 9), Some(Outcome::TimedOut));
+    assert_eq!(
+        counters.outcome(mine, 5, Time::ZERO, Time::from_nanos(9)),
+        Some(Outcome::Reached),
+        "they are there"
+    );
+    assert_eq!(counters.outcome(mine, 6, Time::ZERO, Time::from_nanos(9)), Some(Outcome::PeerLost));
+    assert_eq!(counters.outcome(other, 1, Time::from_nanos(8), Time::from_nanos(9)), None, "another peer's");
+    assert_eq!(counters.outcome(other, 1, Time::from_nanos(9), Time::from_nanos(9)), Some(Outcome::TimedOut));
     counters.abort(other);
-    assert_eq!(counters.outcome(other, 1, 9, 9), Some(Outcome::Aborted));
+    assert_eq!(counters.outcome(other, 1, Time::from_nanos(9), Time::from_nanos(9)), Some(Outcome::Aborted));
     counters.close(mine);
-    assert_eq!(counters.outcome(mine, 5, 0, 9), Some(Outcome::Aborted), "nobody counts any more");
+    assert_eq!(
+        counters.outcome(mine, 5, Time::ZERO, Time::from_nanos(9)),
+        Some(Outcome::Aborted),
+        "nobody counts any more"
+    );
 }
 
 #[test]

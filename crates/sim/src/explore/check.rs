@@ -3,6 +3,7 @@
 use super::scenario::Call;
 use super::user::{Hold, PAGE, PAGES, Region, TAKEN, Things, page};
 use super::world::World;
+use farreach_proto::time::Time;
 
 /// The time that a revocation may take when everybody leaves.
 const LEAVES_WITHIN: u64 = 50_000_000;
@@ -144,7 +145,7 @@ impl World {
         for host in 0..self.hosts.len() {
             let (keys, now) = (self.hosts[host].peers.clone(), self.now);
             for (key, _) in keys {
-                self.hosts[host].machine.leave(key, now);
+                self.hosts[host].machine.leave(key, Time::from_nanos(now));
             }
             self.after(host);
         }

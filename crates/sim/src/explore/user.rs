@@ -21,6 +21,7 @@ use farreach_rail::{Held, RevokeAnswer, TransferAnswer};
 use super::scenario::{Call, Writing};
 use super::world::{Host, World};
 use crate::answers::{Answer, Awaited, CounterView};
+use farreach_proto::time::Time;
 
 /// The bytes of a page. Each write of a writer has a place of its own.
 pub(super) const PAGE: usize = 16;
@@ -268,7 +269,7 @@ impl World {
                 let id = self.things.published.as_ref().map_or(0, |region| region.id);
                 let there = &mut self.hosts[host];
                 let (op, answer) = there.answers.expect(Awaited::Opened);
-                there.machine.open(op, there.peers[0].0, PublicationId::from_raw(id), now);
+                there.machine.open(op, there.peers[0].0, PublicationId::from_raw(id), Time::from_nanos(now));
                 self.things.writers[host].opening = Some(answer);
             }
             Call::Atomic => {
@@ -286,15 +287,16 @@ impl World {
                     op,
                     PublicationId::from_raw(region.id),
                     (key, &[]),
-                    now + within,
-                    now,
+                    Time::from_nanos(now + within),
+                    Time::from_nanos(now),
                 );
             }
             Call::Withdraw(within) => self.withdraw(within),
             Call::Grant(writer) => {
                 let (memory, key) = (self.owners_memory(), of_peer(self, writer));
                 let Host { machine, carrier, .. } = &mut self.hosts[0];
-                let made = carrier.grant(machine, key, memory, Rights::READ | Rights::WRITE, now);
+                let made =
+                    carrier.grant(machine, key, memory, Rights::READ | Rights::WRITE, Time::from_nanos(now));
                 let made = made.map_err(|(error, _)| error.to_string());
                 let made = made.unwrap_or_else(|error| self.fail(&error));
                 self.things.granted[writer] = Some(Region::new(made.id.to_raw(), made.memory, count));
@@ -302,7 +304,7 @@ impl World {
             Call::Revoke(writer, within) => self.revoke(writer, within),
             Call::Count(writer) => {
                 let key = of_peer(self, writer);
-                let id = self.hosts[0].machine.open_counter(key, now);
+                let id = self.hosts[0].machine.open_counter(key, Time::from_nanos(now));
                 let Some(id) = id else { return };
                 let view = self.hosts[0].answers.add_counter(id);
                 self.things.counters[writer] = Some(Count { id, view, is_closed: false });
@@ -310,7 +312,7 @@ impl World {
             Call::CloseCounter(writer) => {
                 let Some(count) = &mut self.things.counters[writer] else { return };
                 count.is_closed = true;
-                self.hosts[0].machine.close_counter(count.id, now);
+                self.hosts[0].machine.close_counter(count.id, Time::from_nanos(now));
                 self.hosts[0].answers.remove_counter(count.id);
             }
             Call::Share => self.things.shared = Some(self.hosts[0].machine.share_counter(Access::Anyone)),
@@ -318,13 +320,13 @@ impl World {
                 let Some(shared) = self.things.shared else { return };
                 let there = &mut self.hosts[host];
                 let (op, answer) = there.answers.expect(Awaited::CounterOpened);
-                there.machine.open_shared_counter(op, there.peers[0].0, shared, now);
+                there.machine.open_shared_counter(op, there.peers[0].0, shared, Time::from_nanos(now));
                 self.things.writers[host].joining = Some(answer);
             }
             Call::CloseShared => {
                 self.things.is_shared_closed = true;
                 if let Some(shared) = self.things.shared {
-                    self.hosts[0].machine.close_shared_counter(shared, now);
+                    self.hosts[0].machine.close_shared_counter(shared, Time::from_nanos(now));
                 }
                 self.things.counters.iter_mut().flatten().for_each(|count| count.is_closed = true);
             }
@@ -340,7 +342,12 @@ impl World {
                 let is_open = |it: &&mut Write| it.is_ok.is_none();
                 let Some(write) = self.things.writers[host].writes.iter_mut().find(is_open) else { return };
                 write.is_aborted = true;
-                there.machine.abort_op(there.peers[0].0, write.op, &TransferFault::Aborted, now);
+                there.machine.abort_op(
+                    there.peers[0].0,
+                    write.op,
+                    &TransferFault::Aborted,
+                    Time::from_nanos(now),
+                );
             }
         }
     }
@@ -360,7 +367,13 @@ impl World {
         region.hold = Hold::Revoking(Arc::downgrade(&memory), deadline, answer);
         // The user's handle must be gone before the engine is asked.
         drop(memory);
-        carrier.withdraw(machine, Some(op), PublicationId::from_raw(region.id), deadline, now);
+        carrier.withdraw(
+            machine,
+            Some(op),
+            PublicationId::from_raw(region.id),
+            Time::from_nanos(deadline),
+            Time::from_nanos(now),
+        );
     }
 
     fn revoke(&mut self, writer: usize, within: u64) {
@@ -372,7 +385,12 @@ impl World {
         let Hold::Granted(memory) = std::mem::replace(&mut region.hold, Hold::Over) else { return };
         region.hold = Hold::Revoking(Arc::downgrade(&memory), deadline, answer);
         drop(memory);
-        machine.revoke(Some(op), GrantId::from_raw(region.id), deadline, now);
+        machine.revoke(
+            Some(op),
+            GrantId::from_raw(region.id),
+            Time::from_nanos(deadline),
+            Time::from_nanos(now),
+        );
     }
 
     fn write(&mut self, host: usize, writing: Writing) {
@@ -385,7 +403,7 @@ impl World {
         source.copy_from_slice(&content);
         let Host { machine, carrier, answers, peers, .. } = &mut self.hosts[host];
         let (peer, (op, answer)) = (peers[0].0, answers.expect(Awaited::Transfer));
-        let deadline = writing.deadline;
+        let deadline = writing.deadline.map(Time::from_nanos);
         let lent = source.lend();
         let performed = writing.is_short.then(|| {
             let (direction, priority, base) = (Direction::Write, Priority::Normal, 0);
@@ -394,7 +412,7 @@ impl World {
             let new =
                 ShortTransfer { peer, direction, own, remote, grant, base, len, counter, priority, deadline };
             let mut buffer = Buffer::Lent(lent.get(..)?);
-            carrier.perform(machine, &new, &mut buffer, || now)
+            carrier.perform(machine, &new, &mut buffer, || Time::from_nanos(now))
         });
         carrier.hold(op, Held::Lent(lent));
         match performed.flatten() {
@@ -410,7 +428,7 @@ impl World {
                 let (direction, priority) = (Direction::Write, Priority::Normal);
                 machine.submit(
                     NewTransfer { op, peer, direction, plan, regions, counter, priority, deadline },
-                    now,
+                    Time::from_nanos(now),
                 );
             }
         }

@@ -15,6 +15,7 @@ use super::user::Things;
 use crate::answers::{Answers, PeerView};
 use crate::choose::Pending;
 use crate::{CardId, Odds, SimNetwork, SimRail, SimSettings};
+use farreach_proto::time::Time;
 
 /// The maximum number of rounds until nothing happens any more.
 const ROUNDS_MAX: usize = 10_000;
@@ -115,8 +116,8 @@ impl World {
         let writers = scenario.hosts.len() - 1;
         let mut hosts: Vec<Host> = (0..=writers).map(|host| Host::new(&network, scenario, host)).collect();
         for writer in 1..=writers {
-            let key = hosts[writer].machine.add_peer(true, 0);
-            let own = hosts[0].machine.add_peer(false, 0);
+            let key = hosts[writer].machine.add_peer(true, Time::ZERO);
+            let own = hosts[0].machine.add_peer(false, Time::ZERO);
             let (theirs, ours) = (hosts[writer].answers.add_peer(key), hosts[0].answers.add_peer(own));
             hosts[writer].peers.push((key, theirs));
             hosts[0].peers.push((own, ours));
@@ -215,7 +216,7 @@ impl World {
             Event::Step(host) => {
                 let (there, now) = (&mut self.hosts[host], self.now);
                 // What happens now may give the next step something to do.
-                there.is_due = there.carrier.step(&mut there.machine, now);
+                there.is_due = there.carrier.step(&mut there.machine, Time::from_nanos(now));
                 self.collect(host);
                 self.network.depart(false);
             }
@@ -241,13 +242,13 @@ impl World {
         let key = there.peers[if to == 0 { connection } else { 0 }].0;
         let packet = self.wires[connection][to].packets.pop_front().expect("a packet arrives");
         match packet {
-            Packet::Frame(frame) => there.machine.handle_frame(key, frame, self.now),
+            Packet::Frame(frame) => there.machine.handle_frame(key, frame, Time::from_nanos(self.now)),
             Packet::Closed => {
                 // Pages may have come before it.
-                there.carrier.catch_up(&mut there.machine, self.now);
+                there.carrier.catch_up(&mut there.machine, Time::from_nanos(self.now));
                 let (cause, fix) = ("the connection was closed".to_owned(), String::new());
                 let reason = LostReason::Disconnected { cause, fix };
-                there.machine.handle_disconnected(key, reason, self.now);
+                there.machine.handle_disconnected(key, reason, Time::from_nanos(self.now));
             }
         }
         self.after(host);

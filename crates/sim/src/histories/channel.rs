@@ -2,6 +2,7 @@
 
 use farreach_proto::lost::LostReason;
 use farreach_proto::machine::Output;
+use farreach_proto::time::Time;
 use farreach_proto::wire::{Decoder, Frame, check_preamble, encode, preamble};
 
 use super::party::{Connection, End, Packet};
@@ -54,7 +55,7 @@ impl World {
             return;
         }
         let there = &mut self.hosts[host];
-        let key = there.machine().add_peer(end == 0, now);
+        let key = there.machine().add_peer(end == 0, Time::from_nanos(now));
         if self.scenario.has_names {
             there.machine().set_certificate_names(key, vec![name_of(other)]);
         }
@@ -64,7 +65,7 @@ impl World {
         (self.connections[connection].ends[end].peer, self.connections[connection].ends[end].since) =
             (Some((key, view)), now);
         // Nothing else may be due on this host: the peer may never send anything.
-        let at = self.hosts[host].machine().poll_timeout();
+        let at = self.hosts[host].machine().poll_timeout().to_nanos();
         self.step_by(host, at);
         self.observe(host);
     }
@@ -100,10 +101,14 @@ impl World {
         }
         let machine = self.hosts[host].machine();
         match packet {
-            Some(Packet::Frame(frame)) => machine.handle_frame(key, frame, now),
+            Some(Packet::Frame(frame)) => machine.handle_frame(key, frame, Time::from_nanos(now)),
             Some(Packet::Closed) => {
                 let (cause, fix) = ("the connection was closed".to_owned(), "connect again".to_owned());
-                machine.handle_disconnected(key, LostReason::Disconnected { cause, fix }, now);
+                machine.handle_disconnected(
+                    key,
+                    LostReason::Disconnected { cause, fix },
+                    Time::from_nanos(now),
+                );
             }
             None => {}
         }

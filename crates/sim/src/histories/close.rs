@@ -10,6 +10,7 @@ use super::thing::{Change, Count, Grant, Hold, Transfer};
 use super::world::{World, broken, tell};
 use crate::SimCard;
 use crate::answers::Awaited;
+use farreach_proto::time::Time;
 
 impl World {
     /// Ends all faults. Users only wait from now on.
@@ -309,7 +310,7 @@ impl World {
                 let host = self.grants[grant].host;
                 self.observe(host);
                 // Found by seed 33125: nothing else may be due on this host.
-                let at = self.hosts[host].machine().poll_timeout();
+                let at = self.hosts[host].machine().poll_timeout().to_nanos();
                 self.step_by(host, at);
             }
             let is_over = |world: &mut Self| {
@@ -365,7 +366,7 @@ impl World {
         let (now, (op, answer)) = (self.now, self.hosts[host].answers.expect(Awaited::Closed));
         self.closings.push((host, answer));
         self.hosts[host].machine().confirm_all();
-        self.hosts[host].machine().leave_all(op, now);
+        self.hosts[host].machine().leave_all(op, Time::from_nanos(now));
     }
 
     /// Checks that memory holds what was last written to it.

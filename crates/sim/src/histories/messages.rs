@@ -9,6 +9,7 @@ use super::thing::{Change, Grant, Word};
 use super::world::{World, broken, tell};
 use crate::answers::{Answer, Awaited};
 use crate::end::NOT_MAPPED;
+use farreach_proto::time::Time;
 
 /// Builds a message: its length and its bytes identify it.
 fn message(connection: usize, end: usize, number: u64) -> Vec<u8> {
@@ -36,7 +37,7 @@ impl World {
         let (op, answer) = self.hosts[host].answers.expect(Awaited::Sent);
         tell!(self, "flush: connection, end, messages", connection, end, asked);
         self.flushes.push(Flush { host, connection, end, asked, answer });
-        self.hosts[host].machine().flush(op, key, now);
+        self.hosts[host].machine().flush(op, key, Time::from_nanos(now));
     }
 
     /// Checks that the peer's engine holds all messages of before a flush that has ended.
@@ -87,7 +88,12 @@ impl World {
         let (op, answer) = self.hosts[host].answers.expect(Awaited::Sent);
         there.messages.waiting.push_back(answer);
         tell!(self, "say: connection, end, number", connection, end, number);
-        self.hosts[host].machine().send_message(op, key, message(connection, end, number), now);
+        self.hosts[host].machine().send_message(
+            op,
+            key,
+            message(connection, end, number),
+            Time::from_nanos(now),
+        );
     }
 
     /// Collects which of an end's messages the engine has taken.
@@ -135,7 +141,7 @@ impl World {
         if taken > 0 {
             self.count("messages taken", taken);
             let host = self.connections[connection].ends[end].host;
-            self.hosts[host].machine().taken(key, taken as u32, now);
+            self.hosts[host].machine().taken(key, taken as u32, Time::from_nanos(now));
             self.flush(host);
         }
     }
@@ -164,7 +170,7 @@ impl World {
         let new = NewAtomic { op, peer, grant: id, offset: 8 * word as u64, request };
         tell!(self, "word: grant, word, host", grant, word, host);
         let now = self.now;
-        self.hosts[host].machine().change_atomic(new, now);
+        self.hosts[host].machine().change_atomic(new, Time::from_nanos(now));
         self.changes.push(Change { host, connection, end, grant, word, swap, answer });
     }
 

@@ -15,6 +15,7 @@ use super::thing::{Count, Grant, Hold, Page, Source, Transfer, Word};
 use super::world::{What, World, broken, tell};
 use crate::answers::Awaited;
 use crate::{Odds, SimCard};
+use farreach_proto::time::Time;
 
 impl World {
     /// Grants memory from one end of a connection to the other.
@@ -161,7 +162,7 @@ impl World {
     pub(super) fn open_count(&mut self, connection: usize, end: usize) -> Option<usize> {
         let (now, host) = (self.now, self.connections[connection].ends[end].host);
         let key = self.connections[connection].ends[end].key();
-        let id = self.hosts[host].machine().open_counter(key, now)?;
+        let id = self.hosts[host].machine().open_counter(key, Time::from_nanos(now))?;
         let view = self.hosts[host].answers.add_counter(id);
         let number = self.counts.len();
         tell!(self, "counter: number, connection, end, id", number, connection, end, id.to_raw());
@@ -180,7 +181,7 @@ impl World {
             // Its peer is lost, and the machine has closed it.
             return self.hosts[host].answers.remove_counter(id);
         }
-        self.hosts[host].machine().close_counter(id, now);
+        self.hosts[host].machine().close_counter(id, Time::from_nanos(now));
         self.hosts[host].answers.remove_counter(id);
     }
 
@@ -473,7 +474,7 @@ impl World {
             regions,
             counter: counter.map(|counter| self.counts[counter].id),
             priority,
-            deadline,
+            deadline: deadline.map(Time::from_nanos),
         };
         let (count, counted) = (pages.len(), counter.map_or(u64::MAX, |counter| counter as u64));
         tell!(
@@ -488,7 +489,7 @@ impl World {
         );
         self.connections[connection].ends[end].transfers += 1;
         let short = only_page.map(|(own, remote)| {
-            let (GrantRange { grant, base, len }, counter) = (range, order.counter);
+            let (GrantRange { grant, base, len }, counter, deadline) = (range, order.counter, order.deadline);
             ShortTransfer { peer, direction, own, remote, grant, base, len, counter, priority, deadline }
         });
         let performed = short.and_then(|short| self.hosts[host].perform(&short, &held, now));
@@ -498,7 +499,7 @@ impl World {
                 self.count("performed", 1);
                 self.hosts[host].tell_performed(op, stats);
             }
-            None => drop(self.hosts[host].machine().submit(order, now)),
+            None => drop(self.hosts[host].machine().submit(order, Time::from_nanos(now))),
         }
         self.may_be_given_up(number);
         self.transfers.push(Transfer {

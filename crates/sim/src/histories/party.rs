@@ -16,6 +16,7 @@ use farreach_rail::{Carrier, GrantMade, Held, RailError, Scope};
 
 use crate::CardId;
 use crate::answers::{Answer, Answers, PeerView};
+use farreach_proto::time::Time;
 
 /// A host: an engine and its user, one life after the other.
 #[derive(Debug, Default)]
@@ -68,13 +69,13 @@ impl Host {
 
     pub(super) fn step(&mut self, now: u64) -> bool {
         let (machine, carrier) = self.parts();
-        carrier.step(machine, now)
+        carrier.step(machine, Time::from_nanos(now))
     }
 
     /// Handles everything that has arrived over the rails.
     pub(super) fn catch_up(&mut self, now: u64) {
         let (machine, carrier) = self.parts();
-        carrier.catch_up(machine, now);
+        carrier.catch_up(machine, Time::from_nanos(now));
     }
 
     /// Does the work of its machine on rails.
@@ -95,7 +96,7 @@ impl Host {
         now: u64,
     ) -> Result<GrantMade, (RailError, Option<Exposed>)> {
         let (machine, carrier) = self.parts();
-        carrier.grant(machine, key, memory, rights, now)
+        carrier.grant(machine, key, memory, rights, Time::from_nanos(now))
     }
 
     pub(super) fn publish(
@@ -108,9 +109,9 @@ impl Host {
         carrier.publish(machine, memory, rights, access)
     }
 
-    pub(super) fn withdraw(&mut self, op: Option<OpId>, id: PublicationId, deadline: u64, now: u64) {
+    pub(super) fn withdraw(&mut self, op: Option<OpId>, id: PublicationId, deadline: Time, now: u64) {
         let (machine, carrier) = self.parts();
-        carrier.withdraw(machine, op, id, deadline, now);
+        carrier.withdraw(machine, op, id, deadline, Time::from_nanos(now));
     }
 
     /// Performs a transfer of one page at once, if its rail can.
@@ -121,7 +122,7 @@ impl Host {
             Held::Lent(lent) => Buffer::Lent(lent.get(..)?),
             Held::Exposed(_) | Held::List(_) => return None,
         };
-        carrier.perform(machine, new, &mut buffer, || now)
+        carrier.perform(machine, new, &mut buffer, || Time::from_nanos(now))
     }
 
     /// Answers a transfer that was performed.

@@ -20,6 +20,7 @@ use super::party::End;
 use super::thing::{Grant, Hold, Page};
 use super::world::{World, broken, tell};
 use crate::answers::{Answer, Awaited};
+use farreach_proto::time::Time;
 
 /// The maximum number of publications that a host has at a time.
 const PUBLISHED_MAX: usize = 3;
@@ -166,7 +167,7 @@ impl World {
         let (now, there) = (self.now, &self.connections[connection].ends[end]);
         let (host, key) = (there.host, there.key());
         let it = &self.published[published];
-        let is_up = |end: &super::party::End| end.peer.as_ref().is_some_and(|(_, view)| view.has_rails());
+        let is_up = |end: &End| end.peer.as_ref().is_some_and(|(_, view)| view.has_rails());
         let is_due = it.permitted.as_ref().is_none_or(|hosts| hosts.contains(&host))
             && self.connections[connection].ends.iter().all(is_up);
         let id = it.id;
@@ -178,7 +179,7 @@ impl World {
         let is_same = |it: &&Opening| (it.published, it.connection, it.end) == (published, connection, end);
         let begun_at = self.openings.iter().find(is_same).map_or(now, |it| it.begun_at);
         self.openings.push(Opening { host, published, connection, end, begun_at, is_due, answer });
-        self.hosts[host].machine().open(op, key, id, now);
+        self.hosts[host].machine().open(op, key, id, Time::from_nanos(now));
     }
 
     /// Withdraws a publication from a peer, or admits one again.
@@ -248,8 +249,16 @@ impl World {
         let machine = self.hosts[host].machine();
         match names.first() {
             // By its name alone, as if it were not connected.
-            Some(name) if deadline.is_multiple_of(2) => machine.expel(op, id, name, deadline, now),
-            _ => machine.withdraw_from(op, id, (key, &names), deadline, now),
+            Some(name) if deadline.is_multiple_of(2) => {
+                machine.expel(op, id, name, Time::from_nanos(deadline), Time::from_nanos(now))
+            }
+            _ => machine.withdraw_from(
+                op,
+                id,
+                (key, &names),
+                Time::from_nanos(deadline),
+                Time::from_nanos(now),
+            ),
         }
     }
 
@@ -305,12 +314,12 @@ impl World {
         }
         tell!(self, "withdraw from all: published, patience", published, patience.unwrap_or(0));
         let Some(patience) = patience else {
-            return self.hosts[host].withdraw(None, id, u64::MAX, now);
+            return self.hosts[host].withdraw(None, id, Time::NEVER, now);
         };
         let (op, answer) = self.hosts[host].answers.expect(Awaited::Revoked);
         let deadline = now + patience;
         self.published[published].hold = PublishedHold::Revoking { memory, answer, since: now, deadline };
-        self.hosts[host].withdraw(Some(op), id, deadline, now);
+        self.hosts[host].withdraw(Some(op), id, Time::from_nanos(deadline), now);
     }
 
     /// Collects the answers about publications, at the owner and at the peers.
@@ -600,7 +609,7 @@ impl World {
                 let patience = self.scenario.tuning.drain;
                 self.withdraw(published, Some(patience));
                 self.observe(host);
-                let at = self.hosts[host].machine().poll_timeout();
+                let at = self.hosts[host].machine().poll_timeout().to_nanos();
                 self.step_by(host, at);
             }
         }

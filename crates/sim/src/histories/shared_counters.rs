@@ -10,6 +10,7 @@ use super::publications::name_of;
 use super::thing::Count;
 use super::world::{World, broken, tell};
 use crate::answers::{Answer, Awaited, Joined};
+use farreach_proto::time::Time;
 
 /// The maximum number of shared counters that a host has at a time.
 const SHARED_MAX: usize = 2;
@@ -104,7 +105,7 @@ impl World {
             self.hosts[host].answers.remove_counter(count.id);
         }
         tell!(self, "close: shared counter", shared);
-        self.hosts[host].machine().close_shared_counter(id, now);
+        self.hosts[host].machine().close_shared_counter(id, Time::from_nanos(now));
     }
 
     /// Closes all shared counters.
@@ -125,7 +126,7 @@ impl World {
         tell!(self, "open: shared counter, connection, end", shared, connection, end);
         let is_due = self.shared[shared].permitted.as_ref().is_none_or(|hosts| hosts.contains(&host));
         self.counter_openings.push(CounterOpening { host, shared, connection, end, is_due, answer });
-        self.hosts[host].machine().open_shared_counter(op, key, id, now);
+        self.hosts[host].machine().open_shared_counter(op, key, id, Time::from_nanos(now));
     }
 
     /// Collects who has opened a shared counter, at the owner and at the peers.

@@ -8,6 +8,7 @@ use super::party::Host;
 use super::thing::{Grant, Hold};
 use super::world::{What, World, tell};
 use crate::answers::Awaited;
+use farreach_proto::time::Time;
 
 /// The maximum number of each that one end of a connection has at a time.
 const GRANTS_MAX: usize = 4;
@@ -80,7 +81,7 @@ impl World {
     fn wish_watch(&mut self, host: usize) {
         let Some((connection, end)) = self.some_connection(host) else { return };
         let (now, key) = (self.now, self.connections[connection].ends[end].key());
-        self.hosts[host].machine().watch(key, now);
+        self.hosts[host].machine().watch(key, Time::from_nanos(now));
     }
 
     /// Returns one of a host's connections that can be used.
@@ -166,7 +167,7 @@ impl World {
         // The user's handle must be gone before the engine is asked.
         drop(memory);
         tell!(self, "revoke: grant, host, deadline", grant, host, deadline);
-        self.hosts[host].machine().revoke(Some(op), id, deadline, now);
+        self.hosts[host].machine().revoke(Some(op), id, Time::from_nanos(deadline), Time::from_nanos(now));
     }
 
     fn wish_drop(&mut self, host: usize) {
@@ -179,7 +180,7 @@ impl World {
             let id = it.id;
             drop(memory);
             tell!(self, "drop: grant, host", grant, host);
-            self.hosts[host].machine().revoke(None, id, u64::MAX, now);
+            self.hosts[host].machine().revoke(None, id, Time::NEVER, Time::from_nanos(now));
         }
     }
 
@@ -217,7 +218,7 @@ impl World {
         transfer.is_given_up = true;
         let key = self.connections[connection].ends[end].key();
         tell!(self, "give up: transfer", number);
-        self.hosts[host].machine().abort_op(key, op, &TransferFault::Aborted, now);
+        self.hosts[host].machine().abort_op(key, op, &TransferFault::Aborted, Time::from_nanos(now));
         self.observe(host);
     }
 
@@ -235,7 +236,7 @@ impl World {
         self.part_from_published(connection, end);
         tell!(self, "leave: connection, end", connection, end);
         self.count("leaves", 1);
-        self.hosts[host].machine().leave(key, now);
+        self.hosts[host].machine().leave(key, Time::from_nanos(now));
     }
 
     fn wish_take(&mut self, host: usize) {

@@ -16,6 +16,7 @@ use super::shared_counters::{CounterOpening, Shared};
 use super::thing::{Change, Count, Grant, Source, Transfer};
 use crate::answers::Answer;
 use crate::{CardId, SimNetwork};
+use farreach_proto::time::Time;
 
 /// A history in progress.
 pub(super) struct World {
@@ -282,7 +283,7 @@ impl World {
         }
         let next = match happened {
             true => now + 1 + self.chance.below(self.scenario.poll_gap_ns),
-            false => self.hosts[host].machine().poll_timeout(),
+            false => self.hosts[host].machine().poll_timeout().to_nanos(),
         };
         self.hosts[host].step_at = next;
         self.schedule(next, What::Step { host });
@@ -294,7 +295,7 @@ impl World {
         if self.hosts[host].machine().is_opening() {
             let took = self.chance.below(self.scenario.opening_ns);
             let now = self.now;
-            self.hosts[host].machine().end_opening(now + took);
+            self.hosts[host].machine().end_opening(Time::from_nanos(now + took));
         }
     }
 

@@ -18,6 +18,7 @@ use farreach_rail::{Carrier, GrantMade, Held, LinkKey, Rail, RevokeAnswer, Trans
 use super::MS;
 use crate::answers::{Answer, Answers, Awaited, PeerView};
 use crate::{CardId, SimCard, SimNetwork, SimRail, SimSettings};
+use farreach_proto::time::Time;
 
 /// Short times and little room.
 fn tuning() -> Tuning {
@@ -73,7 +74,7 @@ impl Side {
         let carrier = Carrier::new(rails, tuning.message_max).unwrap();
         let mut machine = Machine::new(carrier.infos(), Hello::new(host.into()), tuning, [host as u8; 32]);
         let mut answers = Answers::default();
-        assert_eq!(machine.add_peer(host as usize == FIRST, 0), PEER);
+        assert_eq!(machine.add_peer(host as usize == FIRST, Time::ZERO), PEER);
         let peer = answers.add_peer(PEER);
         let (inbox, said) = (VecDeque::new(), Vec::new());
         Self { machine, carrier, answers, peer, card, inbox, said, is_deaf: false }
@@ -137,7 +138,7 @@ impl Pair {
             self.network.advance_to(self.now);
             for side in 0..2 {
                 let it = &mut self.sides[side];
-                it.carrier.step(&mut it.machine, self.now);
+                it.carrier.step(&mut it.machine, Time::from_nanos(self.now));
                 self.carry(side);
             }
         }
@@ -157,7 +158,7 @@ impl Pair {
             return;
         }
         for frame in std::mem::take(&mut reader.inbox) {
-            reader.machine.handle_frame(PEER, frame, self.now);
+            reader.machine.handle_frame(PEER, frame, Time::from_nanos(self.now));
         }
         reader.deliver();
     }
@@ -166,15 +167,17 @@ impl Pair {
     pub(super) fn grant(&mut self, side: usize, len: usize) -> GrantId {
         let it = &mut self.sides[side];
         let exposed = memory(len).expose();
-        let GrantMade { id, .. } =
-            it.carrier.grant(&mut it.machine, PEER, exposed, Rights::WRITE, self.now).unwrap();
+        let GrantMade { id, .. } = it
+            .carrier
+            .grant(&mut it.machine, PEER, exposed, Rights::WRITE, Time::from_nanos(self.now))
+            .unwrap();
         id
     }
 
     pub(super) fn revoke(&mut self, side: usize, id: GrantId, within_ns: u64) -> Answer<RevokeAnswer> {
         let it = &mut self.sides[side];
         let (op, answer) = it.answers.expect(Awaited::Revoked);
-        it.machine.revoke(Some(op), id, self.now + within_ns, self.now);
+        it.machine.revoke(Some(op), id, Time::from_nanos(self.now + within_ns), Time::from_nanos(self.now));
         it.deliver();
         answer
     }
@@ -198,7 +201,7 @@ impl Pair {
             deadline: None,
         };
         it.carrier.hold(op, Held::Lent(source.lend()));
-        it.machine.submit(new, self.now).unwrap();
+        it.machine.submit(new, Time::from_nanos(self.now)).unwrap();
         it.deliver();
         answer
     }

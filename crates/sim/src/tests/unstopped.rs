@@ -11,6 +11,7 @@ use super::pair::{FIRST, PEER, SECOND};
 use super::{MS, Pair};
 use crate::SimCard;
 use crate::answers::Answer;
+use farreach_proto::time::Time;
 
 const LEN: usize = 64;
 
@@ -72,7 +73,7 @@ fn a_peer_never_hears_that_nothing_is_under_way_while_a_dead_card_has_it() {
     assert!(matches!(answer.outcome, Err(TransferFault::Rail(_))) && answer.held.is_none(), "{answer:?}");
     let back = pair.revoke(FIRST, grant, 20 * MS);
     pair.run_until("the revocation is answered", |_| back.take().is_some());
-    pair.sides[SECOND].machine.leave(PEER, pair.now);
+    pair.sides[SECOND].machine.leave(PEER, Time::from_nanos(pair.now));
     pair.run(20 * MS);
     let has_said = |frame: &Frame| is_revoked(frame) || matches!(frame, Frame::Goodbye);
     assert!(!pair.sides[SECOND].has_said(has_said), "{:?}", pair.sides[SECOND].said);
@@ -84,7 +85,7 @@ fn nothing_is_granted_to_a_peer_that_has_not_greeted() {
     let mut pair = Pair::new(&SimCard::tcp());
     let it = &mut pair.sides[FIRST];
     let memory = Memory::allocate(LEN).unwrap().expose();
-    let granted = it.carrier.grant(&mut it.machine, PEER, memory, Rights::WRITE, pair.now);
+    let granted = it.carrier.grant(&mut it.machine, PEER, memory, Rights::WRITE, Time::from_nanos(pair.now));
     let (error, memory) = granted.unwrap_err();
     assert!(error.to_string().contains("not connected yet"), "{error}");
     assert!(memory.is_some_and(|memory| memory.try_into_slice().is_ok()));
@@ -145,14 +146,14 @@ fn a_peer_cannot_say_that_another_has_stopped() {
     pair.sides[SECOND].is_deaf = true;
     let back = pair.revoke(FIRST, grant, 10 * MS);
     let (now, machine) = (pair.now, &mut pair.sides[FIRST].machine);
-    let other = machine.add_peer(false, now);
+    let other = machine.add_peer(false, Time::from_nanos(now));
     let mut hello = Hello::new(7);
     hello.rails = vec![SimCard::tcp().properties.kind];
-    machine.handle_frame(other, Frame::Hello(hello), now);
-    machine.handle_frame(other, Frame::Revoked { grant }, now);
+    machine.handle_frame(other, Frame::Hello(hello), Time::from_nanos(now));
+    machine.handle_frame(other, Frame::Revoked { grant }, Time::from_nanos(now));
     pair.sides[FIRST].deliver();
     assert!(back.take().is_none());
-    pair.sides[FIRST].machine.handle_frame(PEER, Frame::Revoked { grant }, now);
+    pair.sides[FIRST].machine.handle_frame(PEER, Frame::Revoked { grant }, Time::from_nanos(now));
     pair.sides[FIRST].deliver();
     assert!(matches!(back.take(), Some(RevokeAnswer::Back(_))));
 }

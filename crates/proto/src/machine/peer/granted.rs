@@ -10,6 +10,7 @@ use crate::machine::PeerKey;
 use crate::machine::peer_map::{HashKeys, PeerMap};
 use crate::rail::{RequestError, Scope};
 use crate::rights::Rights;
+use crate::time::Time;
 use crate::wire::{BoundKey, GrantOffer};
 
 /// All grants of a peer to this side, by the peer's ids.
@@ -46,7 +47,7 @@ pub(crate) struct KeyRefusal {
     /// Its id. The link that comes after it may have another key.
     pub(crate) link: LinkId,
     /// The time from which the key is tried again: the reason may be over.
-    pub(crate) until: u64,
+    pub(crate) until: Time,
     pub(crate) error: Box<RequestError>,
 }
 
@@ -74,7 +75,7 @@ impl Granted {
 
     /// Returns the reason for which one of these links cannot use its key.
     #[inline]
-    pub(crate) fn key_refusal(&self, links: &Links, now: u64) -> Option<&RequestError> {
+    pub(crate) fn key_refusal(&self, links: &Links, now: Time) -> Option<&RequestError> {
         let KeyRefusal { index, link, until, error } = self.key_refusal.as_ref()?;
         (now < *until && links[*index].id() == *link).then_some(error)
     }
@@ -245,7 +246,7 @@ mod tests {
     fn a_grant_has_a_key_over_some_rails() {
         let table = granted();
         let it = table.get(GrantId(7)).unwrap();
-        let over = |peer_rail| it.key_over(0, &Link::new((0, peer_rail), 0));
+        let over = |peer_rail| it.key_over(0, &Link::new((0, peer_rail), Time::ZERO));
         assert_eq!([0, 1, 2].map(over), [None, Some((4096, 11)), None]);
         assert_eq!((it.len(), it.rights()), (64, Rights::WRITE));
     }
@@ -254,12 +255,12 @@ mod tests {
     fn a_bound_key_is_good_over_its_link_only() {
         let mut table = granted();
         let link = |id, binds_keys| {
-            let mut link = Link::new((0, 1), 0);
+            let mut link = Link::new((0, 1), Time::ZERO);
             link.open(LinkId(id));
-            link.opened(MadeEnd { key: LinkKey(7), generation: 0, own_mark: 0 }, 0);
+            link.opened(MadeEnd { key: LinkKey(7), generation: 0, own_mark: 0 }, Time::ZERO);
             link.connect();
-            link.connected(0);
-            assert!(link.peer_is_ready(Expected { mark: 0, needs_names: false, binds_keys }, 0));
+            link.connected(Time::ZERO);
+            assert!(link.peer_is_ready(Expected { mark: 0, needs_names: false, binds_keys }, Time::ZERO));
             link
         };
         assert_eq!(table.get(GrantId(7)).unwrap().key_over(1, &link(5, true)), None, "not yet bound");

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::machine::PeerKey;
 use crate::machine::confirmations::WAIT;
+use crate::time::Time;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
@@ -12,7 +13,7 @@ pub(crate) struct Incoming {
     /// The number that was last confirmed to the peer.
     confirmed: u64,
     /// When the confirmation is due, if it waits for a message that carries it.
-    due_at: Option<u64>,
+    due_at: Option<Time>,
     answers: Answers,
     /// The number of delivered messages that the application has not taken.
     untaken: u64,
@@ -26,14 +27,14 @@ pub(crate) enum Confirm {
     /// In this step.
     Now,
     /// At this time, if no message to the peer carries the confirmation before.
-    At(u64),
+    At(Time),
 }
 
 /// Learns whether this side answers each message by a message.
 #[derive(Debug, Default)]
 struct Answers {
     /// When the last message was received.
-    received_at: u64,
+    received_at: Time,
     /// Messages received since this side has last sent one.
     unanswered: u64,
     /// The number of messages that were answered one by one, up to [`IN_A_ROW`](Self::IN_A_ROW).
@@ -45,7 +46,7 @@ impl Answers {
     const IN_A_ROW: u8 = 2;
 
     /// Notes received messages. Returns `true` if an answer is expected.
-    fn received(&mut self, count: u64, now: u64) -> bool {
+    fn received(&mut self, count: u64, now: Time) -> bool {
         self.unanswered += count;
         self.received_at = now;
         // A peer that sends two without an answer between them streams, and waits for no answer.
@@ -56,7 +57,7 @@ impl Answers {
     }
 
     /// Notes a message that this side sends.
-    fn sent(&mut self, now: u64) {
+    fn sent(&mut self, now: Time) {
         match std::mem::take(&mut self.unanswered) {
             0 => {}
             1 if now <= self.received_at + WAIT => self.in_a_row = (self.in_a_row + 1).min(Self::IN_A_ROW),
@@ -113,7 +114,7 @@ impl Incoming {
 
     /// Returns when to confirm messages that have just been delivered; `None` if there are none, or
     /// if that was decided for earlier ones.
-    pub(crate) fn when(&mut self, delivered: u64, now: u64) -> Option<Confirm> {
+    pub(crate) fn when(&mut self, delivered: u64, now: Time) -> Option<Confirm> {
         if delivered == 0 {
             return None;
         }
@@ -129,7 +130,7 @@ impl Incoming {
 
     /// Returns `true` if a confirmation that was due at this time still waits for an answer. No answer
     /// is expected to the next messages then.
-    pub(crate) fn was_not_answered(&mut self, due_at: u64) -> bool {
+    pub(crate) fn was_not_answered(&mut self, due_at: Time) -> bool {
         let is_late = self.due_at == Some(due_at);
         if is_late {
             // The next ones are confirmed at once until two are answered again.
@@ -147,7 +148,7 @@ impl Incoming {
 
     /// Notes that a message to the peer carries the confirmation.
     #[inline]
-    pub(crate) fn was_confirmed(&mut self, now: u64) {
+    pub(crate) fn was_confirmed(&mut self, now: Time) {
         (self.confirmed, self.due_at) = (self.next, None);
         self.answers.sent(now);
     }
@@ -197,7 +198,7 @@ mod tests {
     }
 
     /// Receives the next message. Returns when it is confirmed.
-    fn receive_next(incoming: &mut Incoming, now: u64) -> Option<Confirm> {
+    fn receive_next(incoming: &mut Incoming, now: Time) -> Option<Confirm> {
         let count = incoming.receive(incoming.next, b"", u32::MAX, |_| ()).unwrap();
         incoming.when(count, now)
     }
@@ -206,17 +207,21 @@ mod tests {
     fn a_confirmation_waits_for_an_answer_where_each_message_has_had_one() {
         let mut incoming = Incoming::default();
         for now in [0, 10] {
-            assert_eq!(receive_next(&mut incoming, now), Some(Confirm::Now));
-            incoming.was_confirmed(now + 5);
+            assert_eq!(receive_next(&mut incoming, Time(now)), Some(Confirm::Now));
+            incoming.was_confirmed(Time(now + 5));
         }
-        assert_eq!(receive_next(&mut incoming, 20), Some(Confirm::At(20 + WAIT)));
-        incoming.was_confirmed(30);
-        assert!(!incoming.was_not_answered(20 + WAIT), "the answer has carried it");
+        assert_eq!(receive_next(&mut incoming, Time(20)), Some(Confirm::At(Time(20 + WAIT))));
+        incoming.was_confirmed(Time(30));
+        assert!(!incoming.was_not_answered(Time(20 + WAIT)), "the answer has carried it");
         assert_eq!(incoming.unconfirmed(), None);
-        assert_eq!(receive_next(&mut incoming, 40), Some(Confirm::At(40 + WAIT)));
-        assert_eq!(receive_next(&mut incoming, 50), Some(Confirm::Now), "a second one without an answer");
+        assert_eq!(receive_next(&mut incoming, Time(40)), Some(Confirm::At(Time(40 + WAIT))));
+        assert_eq!(
+            receive_next(&mut incoming, Time(50)),
+            Some(Confirm::Now),
+            "a second one without an answer"
+        );
         assert_eq!(incoming.unconfirmed(), Some(5), "both");
-        assert!(!incoming.was_not_answered(40 + WAIT));
+        assert!(!incoming.was_not_answered(Time(40 + WAIT)));
     }
 
     #[test]
@@ -224,18 +229,18 @@ mod tests {
         let mut incoming = Incoming::default();
         let answered = |incoming: &mut Incoming, after: u64| {
             for now in [0, WAIT] {
-                receive_next(incoming, now);
-                incoming.was_confirmed(now + after);
+                receive_next(incoming, Time(now));
+                incoming.was_confirmed(Time(now + after));
             }
-            receive_next(incoming, 3 * WAIT)
+            receive_next(incoming, Time(3 * WAIT))
         };
         assert_eq!(answered(&mut incoming, WAIT + 1), Some(Confirm::Now), "answers come too late");
-        incoming.was_confirmed(3 * WAIT);
-        assert_eq!(answered(&mut incoming, WAIT), Some(Confirm::At(4 * WAIT)));
-        assert!(incoming.was_not_answered(4 * WAIT));
+        incoming.was_confirmed(Time(3 * WAIT));
+        assert_eq!(answered(&mut incoming, WAIT), Some(Confirm::At(Time(4 * WAIT))));
+        assert!(incoming.was_not_answered(Time(4 * WAIT)));
         assert!(incoming.unconfirmed().is_some());
-        incoming.was_confirmed(4 * WAIT);
-        assert_eq!(receive_next(&mut incoming, 4 * WAIT), Some(Confirm::Now), "the last one was late");
+        incoming.was_confirmed(Time(4 * WAIT));
+        assert_eq!(receive_next(&mut incoming, Time(4 * WAIT)), Some(Confirm::Now), "the last one was late");
     }
 
     #[test]
@@ -243,8 +248,8 @@ mod tests {
         let mut incoming = Incoming::default();
         incoming.confirm_again();
         assert_eq!(incoming.unconfirmed(), None, "there is nothing to confirm");
-        receive_next(&mut incoming, 0);
-        incoming.was_confirmed(0);
+        receive_next(&mut incoming, Time::ZERO);
+        incoming.was_confirmed(Time::ZERO);
         incoming.confirm_again();
         assert_eq!((incoming.unconfirmed(), incoming.unconfirmed()), (Some(1), None));
     }

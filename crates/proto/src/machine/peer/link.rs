@@ -4,9 +4,9 @@
 //! call that does not fit the phase changes nothing.
 
 use crate::counter::LinkId;
-use crate::machine::timers::NEVER;
 use crate::outbox::Posted;
 use crate::rail::LinkKey;
+use crate::time::Time;
 
 /// The time in nanoseconds after which a refusal belongs to another request. A request that waits
 /// for room is tried in every step, so its refusals are closer together.
@@ -42,12 +42,12 @@ pub(crate) struct Link {
     /// Whether all completed operations on it have landed.
     is_quiet: bool,
     /// The time of the last completion, or of the first post after a pause.
-    moved_at: u64,
+    moved_at: Time,
     /// When it was ready for the last time, if it is not.
-    ready_until: u64,
+    ready_until: Time,
     /// The times of the first and the last refusal while nothing of this side was in flight: a
     /// connection that is never established looks like this.
-    refusals: Option<(u64, u64)>,
+    refusals: Option<(Time, Time)>,
     /// The cause of its failure, if it was detected on this side.
     why: String,
 }
@@ -56,7 +56,7 @@ pub(crate) struct Link {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Not connected. The initiator tries again at this time.
-    Down { retry_at: u64 },
+    Down { retry_at: Time },
     /// This side's end is being created.
     Opening,
     /// This side's end was sent to the peer.
@@ -69,7 +69,7 @@ pub(crate) enum Phase {
     /// Both ends are connected.
     Ready,
     /// It has failed, and operations of this side are still in flight on it.
-    Draining { since: u64 },
+    Draining { since: Time },
 }
 
 /// What a side expects of the other one over a link.
@@ -134,7 +134,7 @@ pub(crate) struct Remains {
 
 impl Link {
     /// Creates a link that is to be offered at once.
-    pub(crate) fn new((rail, peer_rail): (usize, usize), now: u64) -> Self {
+    pub(crate) fn new((rail, peer_rail): (usize, usize), now: Time) -> Self {
         Self {
             rail,
             peer_rail,
@@ -151,7 +151,7 @@ impl Link {
             own_mark: 0,
             is_quiet: true,
             moved_at: now,
-            ready_until: 0,
+            ready_until: Time::ZERO,
             refusals: None,
             why: String::new(),
         }
@@ -231,7 +231,7 @@ impl Link {
     }
 
     /// Returns until when it was ready; `None` if it is.
-    pub(crate) fn ready_until(&self) -> Option<u64> {
+    pub(crate) fn ready_until(&self) -> Option<Time> {
         (self.phase != Phase::Ready).then_some(self.ready_until)
     }
 
@@ -253,22 +253,22 @@ impl Link {
     /// the peer is told again and again to poll while operations are in flight.
     pub(crate) fn next_due(
         &self,
-        now: u64,
+        now: Time,
         is_initiator: bool,
         must_be_polled: bool,
         times: &LinkTimes,
-    ) -> u64 {
+    ) -> Time {
         match self.phase {
             Phase::Down { retry_at } if is_initiator => retry_at,
             // The other side offers it, or its rail answers.
-            Phase::Down { .. } | Phase::Opening => NEVER,
+            Phase::Down { .. } | Phase::Opening => Time::NEVER,
             Phase::Offered | Phase::Connecting { .. } | Phase::Connected => {
                 self.moved_at.saturating_add(times.stall)
             }
             // A request that waits for room is tried again.
             Phase::Ready if self.is_refusing(now) || (self.in_flight > 0 && must_be_polled) => now,
             Phase::Ready if self.in_flight > 0 => self.moved_at.saturating_add(times.stall),
-            Phase::Ready => NEVER,
+            Phase::Ready => Time::NEVER,
             // Its last completion may be the one that was just handled.
             Phase::Draining { .. } => now,
         }
@@ -287,12 +287,12 @@ impl Link {
     /// Lets one that is down wait until [`end_wait`](Self::end_wait).
     pub(crate) fn wait(&mut self) {
         if self.is_down() {
-            self.phase = Phase::Down { retry_at: NEVER };
+            self.phase = Phase::Down { retry_at: Time::NEVER };
         }
     }
 
     /// Lets one that is down be connected now.
-    pub(crate) fn end_wait(&mut self, now: u64) {
+    pub(crate) fn end_wait(&mut self, now: Time) {
         if self.is_down() {
             self.phase = Phase::Down { retry_at: now };
         }
@@ -311,13 +311,13 @@ impl Link {
     }
 
     /// Handles a failed creation of this side's end.
-    pub(crate) fn not_opened(&mut self, retry_at: u64) {
+    pub(crate) fn not_opened(&mut self, retry_at: Time) {
         // The peer has no end of this side to post to.
         (self.id, self.phase) = (NO_LINK, Phase::Down { retry_at });
     }
 
     /// Handles the creation of this side's end, which is sent to the peer.
-    pub(crate) fn opened(&mut self, end: MadeEnd, now: u64) {
+    pub(crate) fn opened(&mut self, end: MadeEnd, now: Time) {
         let MadeEnd { key, generation, own_mark } = end;
         (self.key, self.phase) = (Some(key), Phase::Offered);
         (self.generation, self.own_mark, self.is_quiet) = (generation, own_mark, true);
@@ -334,7 +334,7 @@ impl Link {
 
     /// Handles the connection of this side's end. Returns what the peer expects, if the peer was
     /// ready before.
-    pub(crate) fn connected(&mut self, now: u64) -> Option<Expected> {
+    pub(crate) fn connected(&mut self, now: Time) -> Option<Expected> {
         let Phase::Connecting { theirs } = self.phase else {
             unreachable!("an end that is not being connected was connected: {:?}", self.phase)
         };
@@ -343,7 +343,7 @@ impl Link {
     }
 
     /// Handles the connection of the peer's end. Returns `true` if this side may post.
-    pub(crate) fn peer_is_ready(&mut self, there: Expected, now: u64) -> bool {
+    pub(crate) fn peer_is_ready(&mut self, there: Expected, now: Time) -> bool {
         match &mut self.phase {
             Phase::Connected => {
                 (self.phase, self.there, self.moved_at) = (Phase::Ready, there, now);
@@ -376,7 +376,7 @@ impl Link {
 
     /// Ends the use of the link. It waits for its operations in flight. Returns `true` if it was
     /// usable until now.
-    pub(crate) fn fail(&mut self, now: u64) -> bool {
+    pub(crate) fn fail(&mut self, now: Time) -> bool {
         if self.is_failing() {
             return false;
         }
@@ -388,7 +388,7 @@ impl Link {
     }
 
     /// Ends a link on which nothing of this side is in flight any more.
-    pub(crate) fn drained(&mut self, retry_at: u64) -> Remains {
+    pub(crate) fn drained(&mut self, retry_at: Time) -> Remains {
         self.phase = Phase::Down { retry_at };
         Remains {
             key: self.key.take(),
@@ -407,12 +407,12 @@ impl Link {
         }
         // None of them comes back. Their pages are in `failed`, or were abandoned with their slots.
         self.in_flight = 0;
-        Some(self.drained(u64::MAX))
+        Some(self.drained(Time::NEVER))
     }
 
     /// Accounts an operation that was posted to it.
     #[inline]
-    pub(crate) fn took_one(&mut self, now: u64) {
+    pub(crate) fn took_one(&mut self, now: Time) {
         // The stall timer starts with the first operation after a pause, and restarts with each
         // completion.
         if self.in_flight == 0 {
@@ -425,7 +425,7 @@ impl Link {
 
     /// Accounts a completion.
     #[inline]
-    pub(crate) fn completed(&mut self, is_ok: bool, now: u64) {
+    pub(crate) fn completed(&mut self, is_ok: bool, now: Time) {
         debug_assert!(self.in_flight > 0, "a completion of more than was posted");
         self.in_flight -= 1;
         self.moved_at = now;
@@ -450,11 +450,13 @@ impl Link {
     }
 
     /// Notes that it had no room.
-    pub(crate) fn has_refused(&mut self, now: u64) {
+    pub(crate) fn has_refused(&mut self, now: Time) {
         if self.in_flight == 0 {
             // A refusal long after the last one begins a new series.
-            let since =
-                self.refusals.filter(|(_, last)| now < last + REFUSALS_APART).map_or(now, |(since, _)| since);
+            let since = self
+                .refusals
+                .filter(|(_, last)| now < *last + REFUSALS_APART)
+                .map_or(now, |(since, _)| since);
             self.refusals = Some((since, now));
         }
     }
@@ -479,7 +481,7 @@ impl Link {
     }
 
     /// Returns the action that is due. The initiator offers links.
-    pub(crate) fn due(&self, now: u64, is_initiator: bool, times: &LinkTimes) -> Due {
+    pub(crate) fn due(&self, now: Time, is_initiator: bool, times: &LinkTimes) -> Due {
         match self.phase {
             Phase::Down { retry_at } if is_initiator && now >= retry_at => Due::Offer,
             // Before the reset: there is nothing to reset a rail for.
@@ -502,15 +504,15 @@ impl Link {
 
     /// Returns `true` if it makes no progress: no operation completed for `stall`, or it accepted
     /// none.
-    fn hangs(&self, now: u64, stall: u64) -> bool {
-        let is_long_ago = |since: u64| now >= since.saturating_add(stall);
+    fn hangs(&self, now: Time, stall: u64) -> bool {
+        let is_long_ago = |since: Time| now >= since.saturating_add(stall);
         let refuses = self.is_refusing(now) && self.refusals.is_some_and(|(since, _)| is_long_ago(since));
         (self.in_flight > 0 && is_long_ago(self.moved_at)) || refuses
     }
 
     /// Returns `true` if it has refused a request lately. Old refusals do not count: the request that
     /// was refused may be gone.
-    fn is_refusing(&self, now: u64) -> bool {
+    fn is_refusing(&self, now: Time) -> bool {
         self.refusals.is_some_and(|(_, last)| now < last.saturating_add(REFUSALS_APART))
     }
 }
@@ -522,9 +524,9 @@ mod tests {
     const END: MadeEnd = MadeEnd { key: LinkKey(7), generation: 3, own_mark: 11 };
 
     fn offered() -> Link {
-        let mut link = Link::new((0, 1), 0);
+        let mut link = Link::new((0, 1), Time::ZERO);
         link.open(LinkId(5));
-        link.opened(END, 10);
+        link.opened(END, Time(10));
         link
     }
 
@@ -533,8 +535,8 @@ mod tests {
         assert_eq!(
             (
                 link.connect(),
-                link.connected(20),
-                link.peer_is_ready(Expected { mark: 9, needs_names: false, binds_keys: false }, 30)
+                link.connected(Time(20)),
+                link.peer_is_ready(Expected { mark: 9, needs_names: false, binds_keys: false }, Time(30))
             ),
             (LinkKey(7), None, true)
         );
@@ -546,42 +548,45 @@ mod tests {
     fn a_peer_that_is_ready_first_is_remembered() {
         let mut link = offered();
         assert!(
-            !link.peer_is_ready(Expected { mark: 9, needs_names: false, binds_keys: false }, 20)
+            !link.peer_is_ready(Expected { mark: 9, needs_names: false, binds_keys: false }, Time(20))
                 && link.phase() == Phase::Offered,
             "ours is not connected"
         );
         link.connect();
-        assert!(!link.peer_is_ready(Expected { mark: 9, needs_names: false, binds_keys: false }, 20));
+        assert!(!link.peer_is_ready(Expected { mark: 9, needs_names: false, binds_keys: false }, Time(20)));
         assert_eq!(
-            (link.connected(30), link.phase()),
+            (link.connected(Time(30)), link.phase()),
             (Some(Expected { mark: 9, needs_names: false, binds_keys: false }), Phase::Connected)
         );
-        assert!(link.peer_is_ready(Expected { mark: 9, needs_names: false, binds_keys: false }, 40));
+        assert!(link.peer_is_ready(Expected { mark: 9, needs_names: false, binds_keys: false }, Time(40)));
     }
 
     #[test]
     fn one_that_fails_keeps_what_it_had_until_it_is_drained() {
         let mut link = ready();
-        link.took_one(40);
+        link.took_one(Time(40));
         link.note_why("it was cut".to_owned());
-        assert!(link.fail(50) && !link.fail(60), "once");
+        assert!(link.fail(Time(50)) && !link.fail(Time(60)), "once");
         assert!(link.is_failing() && !link.is_down() && !link.is_coming());
-        link.completed(false, 70);
-        let remains = link.drained(100);
+        link.completed(false, Time(70));
+        let remains = link.drained(Time(100));
         assert_eq!(
             (remains.key, remains.is_quiet, remains.why.as_str()),
             (Some(LinkKey(7)), false, "it was cut")
         );
-        assert_eq!((link.phase(), link.key(), link.in_flight()), (Phase::Down { retry_at: 100 }, None, 0));
-        assert!(!link.fail(110), "it is down");
+        assert_eq!(
+            (link.phase(), link.key(), link.in_flight()),
+            (Phase::Down { retry_at: Time(100) }, None, 0)
+        );
+        assert!(!link.fail(Time(110)), "it is down");
     }
 
     #[test]
     fn one_of_a_dead_rail_is_never_tried_again() {
         let mut link = ready();
-        link.took_one(40);
+        link.took_one(Time(40));
         assert_eq!(link.abandon().and_then(|remains| remains.key), Some(LinkKey(7)));
-        assert_eq!((link.phase(), link.in_flight()), (Phase::Down { retry_at: u64::MAX }, 0));
+        assert_eq!((link.phase(), link.in_flight()), (Phase::Down { retry_at: Time::NEVER }, 0));
         assert!(link.abandon().is_none());
     }
 
@@ -590,70 +595,70 @@ mod tests {
         let mut link = ready();
         link.lost_there();
         link.expect_late();
-        link.took_one(30);
-        link.completed(false, 40);
+        link.took_one(Time(30));
+        link.completed(false, Time(40));
         assert!(link.may_land_over(0, 3) && !link.may_land_over(0, 4) && !link.is_known_there());
-        link.fail(50);
-        link.drained(60);
+        link.fail(Time(50));
+        link.drained(Time(60));
         link.open(LinkId(6));
         assert!(link.is_opening(LinkId(6)) && !link.is_opening(LinkId(5)));
-        link.opened(MadeEnd { generation: 4, ..END }, 70);
+        link.opened(MadeEnd { generation: 4, ..END }, Time(70));
         assert!(link.is_known_there() && !link.may_land_over(0, 4));
-        assert!(link.drained(80).is_quiet);
+        assert!(link.drained(Time(80)).is_quiet);
     }
 
     #[test]
     fn nothing_hangs_that_moves() {
         let mut link = ready();
-        assert!(!link.hangs(u64::MAX, 10), "nothing is in flight");
-        link.took_one(100);
-        link.took_one(105);
-        assert!(!link.hangs(109, 10) && link.hangs(110, 10), "since the first");
-        link.completed(true, 110);
-        assert!(!link.hangs(119, 10) && link.hangs(120, 10));
-        link.completed(true, 120);
-        link.has_refused(130);
-        assert!(!link.hangs(139, 10), "it refuses not for long enough");
-        link.has_refused(140);
-        assert!(link.hangs(140, 10), "it takes nothing though nothing is in flight");
-        assert!(!link.hangs(140 + REFUSALS_APART, 10), "that was another request");
-        link.took_one(150);
-        assert!(!link.hangs(151, 10));
+        assert!(!link.hangs(Time::NEVER, 10), "nothing is in flight");
+        link.took_one(Time(100));
+        link.took_one(Time(105));
+        assert!(!link.hangs(Time(109), 10) && link.hangs(Time(110), 10), "since the first");
+        link.completed(true, Time(110));
+        assert!(!link.hangs(Time(119), 10) && link.hangs(Time(120), 10));
+        link.completed(true, Time(120));
+        link.has_refused(Time(130));
+        assert!(!link.hangs(Time(139), 10), "it refuses not for long enough");
+        link.has_refused(Time(140));
+        assert!(link.hangs(Time(140), 10), "it takes nothing though nothing is in flight");
+        assert!(!link.hangs(Time(140 + REFUSALS_APART), 10), "that was another request");
+        link.took_one(Time(150));
+        assert!(!link.hangs(Time(151), 10));
     }
 
     const TIMES: LinkTimes = LinkTimes { stall: 10, drain: 5 };
 
-    fn due(link: &Link, now: u64) -> Due {
+    fn due(link: &Link, now: Time) -> Due {
         link.due(now, true, &TIMES)
     }
 
     #[test]
     fn an_answer_is_awaited_no_longer_than_that() {
         let mut link = offered();
-        assert_eq!(due(&link, 19), Due::Nothing);
-        assert!(matches!(due(&link, 20), Due::Fail(_)));
+        assert_eq!(due(&link, Time(19)), Due::Nothing);
+        assert!(matches!(due(&link, Time(20)), Due::Fail(_)));
         link.connect();
-        link.connected(25);
-        assert_eq!(due(&link, 34), Due::Nothing);
-        assert!(matches!(due(&link, 35), Due::Fail(_)));
-        link.peer_is_ready(Expected { mark: 1, needs_names: false, binds_keys: false }, 40);
-        assert_eq!(due(&link, 1000), Due::Nothing);
+        link.connected(Time(25));
+        assert_eq!(due(&link, Time(34)), Due::Nothing);
+        assert!(matches!(due(&link, Time(35)), Due::Fail(_)));
+        link.peer_is_ready(Expected { mark: 1, needs_names: false, binds_keys: false }, Time(40));
+        assert_eq!(due(&link, Time(1000)), Due::Nothing);
     }
 
     #[test]
     fn what_is_due_follows_from_the_phase_and_the_time() {
-        let mut link = Link::new((0, 0), 10);
-        assert_eq!((due(&link, 9), due(&link, 10)), (Due::Nothing, Due::Offer));
-        assert_eq!(link.due(10, false, &TIMES), Due::Nothing, "the other side offers");
+        let mut link = Link::new((0, 0), Time(10));
+        assert_eq!((due(&link, Time(9)), due(&link, Time(10))), (Due::Nothing, Due::Offer));
+        assert_eq!(link.due(Time(10), false, &TIMES), Due::Nothing, "the other side offers");
         link.open(LinkId(1));
-        assert_eq!(due(&link, 1000), Due::Nothing, "its rail is asked");
+        assert_eq!(due(&link, Time(1000)), Due::Nothing, "its rail is asked");
         link = ready();
-        link.took_one(40);
-        assert_eq!(due(&link, 49), Due::Look);
-        assert!(matches!(due(&link, 50), Due::Fail(_)));
-        link.fail(50);
-        assert_eq!((due(&link, 54), due(&link, 55)), (Due::Nothing, Due::Reset));
-        link.completed(true, 60);
-        assert_eq!(due(&link, 60), Due::Drained);
+        link.took_one(Time(40));
+        assert_eq!(due(&link, Time(49)), Due::Look);
+        assert!(matches!(due(&link, Time(50)), Due::Fail(_)));
+        link.fail(Time(50));
+        assert_eq!((due(&link, Time(54)), due(&link, Time(55))), (Due::Nothing, Due::Reset));
+        link.completed(true, Time(60));
+        assert_eq!(due(&link, Time(60)), Due::Drained);
     }
 }

@@ -5,6 +5,7 @@ use std::ops::{Index, IndexMut};
 
 use super::link::{Link, NO_LINK};
 use crate::counter::LinkId;
+use crate::time::Time;
 
 /// See the [module](self). The index of a link never changes.
 #[derive(Debug, Default)]
@@ -35,7 +36,7 @@ struct PastLink {
 
 impl Links {
     /// Creates links between these rails: first the local one, then the peer's.
-    pub(crate) fn new(pairs: impl IntoIterator<Item = (usize, usize)>, now: u64) -> Self {
+    pub(crate) fn new(pairs: impl IntoIterator<Item = (usize, usize)>, now: Time) -> Self {
         let present = pairs.into_iter().map(|pair| Link::new(pair, now)).collect();
         Self { present, ..Self::default() }
     }
@@ -48,7 +49,7 @@ impl Links {
     }
 
     /// Lets links that were held back be connected. Returns `false` if there are none.
-    pub(crate) fn need_all(&mut self, now: u64) -> bool {
+    pub(crate) fn need_all(&mut self, now: Time) -> bool {
         let held_back = std::mem::take(&mut self.held_back);
         held_back.iter().for_each(|index| self.present[*index].end_wait(now));
         !held_back.is_empty()
@@ -201,16 +202,16 @@ mod tests {
 
     /// Returns links of which one was opened over rail 0 after two resets.
     fn opened(id: u64) -> Links {
-        let mut links = Links::new([(0, 0), (1, 0)], 0);
+        let mut links = Links::new([(0, 0), (1, 0)], Time::ZERO);
         links[0].open(LinkId(id));
-        links[0].opened(MadeEnd { key: LinkKey(1), generation: 2, own_mark: 0 }, 0);
+        links[0].opened(MadeEnd { key: LinkKey(1), generation: 2, own_mark: 0 }, Time::ZERO);
         links
     }
 
     #[test]
     fn a_link_that_was_followed_is_known_until_the_peer_tells_its_end() {
         let mut links = opened(5);
-        assert!(!links.were_never_offered() && Links::new([(0, 0)], 0).were_never_offered());
+        assert!(!links.were_never_offered() && Links::new([(0, 0)], Time::ZERO).were_never_offered());
         links.remember(0);
         links[0].open(LinkId(6));
         assert_eq!((links.rail_of(LinkId(5)), links.position(LinkId(5))), (Some((0, 2)), None));

@@ -14,11 +14,11 @@ mod transfers;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::names::Names;
-use super::timers::NEVER;
 use super::{OpId, Tuning};
 use crate::counter::{CounterId, LinkId};
 use crate::ids::{GrantId, PublicationId, SharedCounterId};
 use crate::lost::LostReason;
+use crate::time::Time;
 use crate::wire::Hello;
 
 pub(crate) use granted::{Granted, KeyRefusal};
@@ -66,12 +66,12 @@ pub(crate) struct Peer {
     /// `Settle` frames of the peer about links whose bytes may still land. They are answered later.
     pub(crate) settles: Vec<(LinkId, CounterId)>,
     /// The times of the rail resets that the peer has caused within the last minute.
-    pub(crate) resets: VecDeque<u64>,
+    pub(crate) resets: VecDeque<Time>,
     pub(crate) liveness: Liveness,
     /// The time at which its timers are due.
-    pub(crate) due_at: u64,
+    pub(crate) due_at: Time,
     /// The time at which the peer was last told to poll rails that cannot wake it.
-    pub(crate) told_to_look_at: Option<u64>,
+    pub(crate) told_to_look_at: Option<Time>,
     /// Whether it is queued for posting messages or atomics.
     pub(crate) is_pending_sender: bool,
     /// Whether the reason was reported for which memory is not granted within the host.
@@ -79,27 +79,27 @@ pub(crate) struct Peer {
     /// Keys of grants of this side that could not be bound to a link: its index and the grant. They are
     /// tried again at this time.
     pub(crate) unbound: Vec<(usize, GrantId)>,
-    pub(crate) bind_at: u64,
+    pub(crate) bind_at: Time,
     /// Whether the reason for one of them was reported.
     pub(crate) has_told_unbound: bool,
     /// Whether a dead rail may still access the peer's memory.
     pub(crate) has_unstopped: bool,
     /// The time at which this side has closed the peer.
-    pub(crate) left_at: Option<u64>,
+    pub(crate) left_at: Option<Time>,
     pub(crate) lost: Option<Lost>,
 }
 
 /// The loss of a peer.
 #[derive(Debug)]
 pub(crate) struct Lost {
-    pub(crate) at: u64,
+    pub(crate) at: Time,
     pub(crate) reason: LostReason,
     /// `true` if the peer confirmed with a goodbye that none of its operations is in flight.
     pub(crate) is_quiet: bool,
 }
 
 impl Peer {
-    pub(crate) fn new(is_initiator: bool, tuning: &Tuning, names: &mut Names, now: u64) -> Self {
+    pub(crate) fn new(is_initiator: bool, tuning: &Tuning, names: &mut Names, now: Time) -> Self {
         Self {
             is_initiator,
             hello: None,
@@ -120,12 +120,12 @@ impl Peer {
             settles: Vec::new(),
             resets: VecDeque::new(),
             liveness: Liveness::new(now),
-            due_at: NEVER,
+            due_at: Time::NEVER,
             told_to_look_at: None,
             is_pending_sender: false,
             has_told_scope: false,
             unbound: Vec::new(),
-            bind_at: 0,
+            bind_at: Time::ZERO,
             has_told_unbound: false,
             has_unstopped: false,
             left_at: None,
@@ -140,24 +140,24 @@ impl Peer {
     /// Returns the time at which its timers are due, if nothing happens before.
     pub(crate) fn next_due(
         &self,
-        now: u64,
+        now: Time,
         tuning: &Tuning,
         times: &LinkTimes,
         must_be_polled: impl Fn(usize) -> bool,
-    ) -> u64 {
+    ) -> Time {
         if self.is_lost() {
             // Its grants are revoked later: that touches it.
             let is_over = self.links.in_flight() == 0 && self.transfers.is_empty() && self.atomics.is_empty();
-            return if is_over && self.links.iter().all(Link::is_down) { NEVER } else { now };
+            return if is_over && self.links.iter().all(Link::is_down) { Time::NEVER } else { now };
         }
         // A goodbye waits for several things, none of which has a time of its own.
         if self.is_left() || self.transfers.unanswered_since().is_some() {
             return now;
         }
         let due = |link: &Link| link.next_due(now, self.is_initiator, must_be_polled(link.rail()), times);
-        let bindings = if self.unbound.is_empty() { NEVER } else { self.bind_at };
+        let bindings = if self.unbound.is_empty() { Time::NEVER } else { self.bind_at };
         let links = self.links.iter().map(due).chain([bindings]);
-        links.fold(self.liveness.next_due(self.is_awaited(), self.is_initiator, tuning), u64::min)
+        links.fold(self.liveness.next_due(self.is_awaited(), self.is_initiator, tuning), Time::min)
     }
 
     /// Returns `true` if this side has closed it.
@@ -167,8 +167,8 @@ impl Peer {
 
     /// Returns `true` if this side has closed it, and no link was ready since, and for so long: what waits for a
     /// link would wait for ever if its rails are dead.
-    pub(crate) fn is_stranded(&self, now: u64, silence: u64) -> bool {
-        let is_over = |since: u64| now >= since.saturating_add(silence);
+    pub(crate) fn is_stranded(&self, now: Time, silence: u64) -> bool {
+        let is_over = |since: Time| now >= since.saturating_add(silence);
         self.left_at.is_some_and(is_over)
             && self.links.iter().all(|link| link.ready_until().is_some_and(is_over))
     }

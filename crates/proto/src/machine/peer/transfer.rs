@@ -8,6 +8,7 @@ use crate::outbox::{Posted, TransferId};
 use crate::plan::Plan;
 use crate::priority::Priority;
 use crate::stats::TransferStats;
+use crate::time::Time;
 
 /// The state of a transfer, without its pages, which the outbox has.
 #[derive(Debug)]
@@ -17,7 +18,7 @@ pub(crate) struct Transfer {
     direction: Direction,
     regions: Regions,
     counter: Option<CounterId>,
-    deadline: Option<u64>,
+    deadline: Option<Time>,
     fault: Option<TransferFault>,
     /// Whether a card has a part of its memory for good.
     is_kept: bool,
@@ -30,7 +31,7 @@ impl Transfer {
     pub(crate) fn begin(
         new: NewTransfer,
         rails: impl Iterator<Item = Arc<str>>,
-        now: u64,
+        now: Time,
         submit: impl FnOnce(Plan, Option<CounterId>, Priority) -> TransferId,
     ) -> Self {
         let NewTransfer { op, direction, plan, regions, counter, priority, deadline, .. } = new;
@@ -48,7 +49,7 @@ impl Transfer {
         self.op
     }
 
-    pub(crate) fn deadline(&self) -> Option<u64> {
+    pub(crate) fn deadline(&self) -> Option<Time> {
         self.deadline
     }
 
@@ -121,7 +122,7 @@ impl Transfer {
     }
 
     /// Ends it after all its pages were moved or dropped.
-    pub(crate) fn finish(mut self, is_whole: bool, now: u64) -> Event {
+    pub(crate) fn finish(mut self, is_whole: bool, now: Time) -> Event {
         // An abort that came when all was in flight has no effect: the pages are there.
         let outcome = self.fault.take().filter(|_| !is_whole).map_or(Ok(()), Err);
         self.end(outcome, true, now)
@@ -129,7 +130,7 @@ impl Transfer {
 
     /// Ends it. `is_back` is `false` if a card has a part of its memory that is not known to come
     /// back.
-    pub(crate) fn end(mut self, outcome: Result<(), TransferFault>, is_back: bool, now: u64) -> Event {
+    pub(crate) fn end(mut self, outcome: Result<(), TransferFault>, is_back: bool, now: Time) -> Event {
         self.stats.end(now);
         // Memory is free for its user only if no card may read or write it any more.
         let is_back = is_back && !self.is_kept;

@@ -10,6 +10,7 @@ use crate::outbox::{LinkSettings, Outbox, Posted, TransferId};
 use crate::priority::Priority;
 use crate::rail::Scope;
 use crate::sequence::Sequence;
+use crate::time::Time;
 use crate::wire::Frame;
 
 /// The reason sent with `Abort`.
@@ -25,7 +26,7 @@ pub(crate) struct Transfers {
     /// Those that wait for the key of their grant or the name of their counter on a link.
     parked: Vec<TransferId>,
     /// The time since which the peer has answered none of the questions about lost links.
-    unanswered_since: Option<u64>,
+    unanswered_since: Option<Time>,
 }
 
 impl Default for Transfers {
@@ -50,7 +51,7 @@ impl Transfers {
         new: NewTransfer,
         scope: Scope,
         rails: impl Iterator<Item = Arc<str>>,
-        now: u64,
+        now: Time,
     ) -> TransferId {
         let submit = |plan, counter, priority| self.outbox.submit(plan, counter, scope, priority);
         let transfer = Transfer::begin(new, rails, now, submit);
@@ -186,7 +187,7 @@ impl Transfers {
     }
 
     /// Handles the loss of a link: its operations go to the others.
-    pub(crate) fn lose(&mut self, link: usize, lost: Vec<Posted>, now: u64) -> Vec<Frame> {
+    pub(crate) fn lose(&mut self, link: usize, lost: Vec<Posted>, now: Time) -> Vec<Frame> {
         let frames = self.outbox.lose(link, lost);
         if self.outbox.unanswered() > 0 {
             // The clock of an earlier question goes on: an honest peer answers all of them soon.
@@ -202,7 +203,7 @@ impl Transfers {
     }
 
     /// Handles the number of pages that the peer has counted over a lost link.
-    pub(crate) fn settled(&mut self, link: LinkId, counter: CounterId, pages: u64, now: u64) -> Vec<Frame> {
+    pub(crate) fn settled(&mut self, link: LinkId, counter: CounterId, pages: u64, now: Time) -> Vec<Frame> {
         let before = self.outbox.unanswered();
         let frames = self.outbox.settled(link, counter, pages);
         let left = self.outbox.unanswered();
@@ -214,7 +215,7 @@ impl Transfers {
     }
 
     /// Returns the time since which the peer has answered none of the questions about lost links.
-    pub(crate) fn unanswered_since(&self) -> Option<u64> {
+    pub(crate) fn unanswered_since(&self) -> Option<Time> {
         self.unanswered_since
     }
 
@@ -319,14 +320,14 @@ mod tests {
             priority: Priority::Normal,
             deadline: None,
         };
-        transfers.submit(new, Scope::Network, ["rail".into()].into_iter(), 0)
+        transfers.submit(new, Scope::Network, ["rail".into()].into_iter(), Time::ZERO)
     }
 
     fn end_of(
         finished: Option<(Transfer, bool, Option<Frame>)>,
     ) -> (OpId, Result<(), TransferFault>, bool, bool) {
         let (transfer, is_whole, frame) = finished.expect("one has ended");
-        let Event::Transfer(op, end) = transfer.finish(is_whole, 9) else { panic!("another event") };
+        let Event::Transfer(op, end) = transfer.finish(is_whole, Time(9)) else { panic!("another event") };
         (op, end.outcome, end.is_back, matches!(frame, Some(Frame::Abort { .. })))
     }
 
@@ -366,7 +367,7 @@ mod tests {
         let id = submit(&mut transfers, 7, 1);
         let posted = transfers.next_post(Priority::Normal, false).unwrap();
         transfers.abandon(id, TransferFault::NoSuchGrant).unwrap();
-        transfers.lose(0, vec![posted], 0);
+        transfers.lose(0, vec![posted], Time::ZERO);
         let (op, outcome, is_back, _) = end_of(transfers.take_finished());
         assert_eq!((op, outcome, is_back), (OpId(7), Err(TransferFault::NoSuchGrant), false));
     }
@@ -384,7 +385,7 @@ mod tests {
         transfers.get_mut(posted.transfer()).unwrap().add_to_share(&posted);
         transfers.complete(posted);
         let (transfer, is_whole, _) = transfers.take_finished().unwrap();
-        let Event::Transfer(_, end) = transfer.finish(is_whole, 9) else { panic!("another event") };
+        let Event::Transfer(_, end) = transfer.finish(is_whole, Time(9)) else { panic!("another event") };
         let stats = end.stats;
         assert_eq!((stats.refusals, stats.links[0].operations, stats.links[0].bytes), (3, 1, 64));
     }

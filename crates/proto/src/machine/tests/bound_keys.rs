@@ -5,6 +5,7 @@ use crate::ids::GrantId;
 use crate::machine::{Content, Direction, GrantRange, NewTransfer, OpId};
 use crate::plan::{Pages, Plan};
 use crate::rail::WorkRequest;
+use crate::time::Time;
 use crate::wire::{BoundKey, GrantOffer};
 
 fn windows() -> Properties {
@@ -15,13 +16,17 @@ fn windows() -> Properties {
 fn bound() -> (Machine, LinkEnd, LinkId) {
     let (mut machine, end, link) = answered_over(windows());
     machine.handle_connected(end, Ok(()));
-    machine.handle_frame(PEER, Frame::LinkReady { link, mark: 9, needs_names: false, binds_keys: true }, 0);
+    machine.handle_frame(
+        PEER,
+        Frame::LinkReady { link, mark: 9, needs_names: false, binds_keys: true },
+        Time::ZERO,
+    );
     frames(&mut machine);
     (machine, end, link)
 }
 
 fn step(machine: &mut Machine) -> Vec<Frame> {
-    machine.begin_step(0);
+    machine.begin_step(Time::ZERO);
     machine.end_polls();
     frames(machine)
 }
@@ -38,7 +43,7 @@ fn binds(machine: &mut Machine) -> Vec<GrantId> {
 #[test]
 fn a_key_is_told_when_it_is_bound() {
     let (mut machine, _, link) = bound();
-    let grant = machine.grant(PEER, 64, Rights::all(), over_network(vec![None]), 0);
+    let grant = machine.grant(PEER, 64, Rights::all(), over_network(vec![None]), Time::ZERO);
     assert_eq!(binds(&mut machine), [grant]);
     assert!(matches!(&step(&mut machine)[..], [Frame::Grant(_)]), "its key follows");
     machine.handle_key_bound(0, LINK, grant, Ok((4096, 7)));
@@ -50,9 +55,10 @@ fn a_key_is_told_when_it_is_bound() {
 #[test]
 fn a_link_that_comes_later_gets_the_keys_of_all_grants() {
     let (mut machine, end, _) = answered_over(windows());
-    let mut grants: Vec<GrantId> =
-        (0..3).map(|_| machine.grant(PEER, 64, Rights::all(), over_network(vec![None]), 0)).collect();
-    machine.revoke(None, grants.pop().unwrap(), u64::MAX, 0);
+    let mut grants: Vec<GrantId> = (0..3)
+        .map(|_| machine.grant(PEER, 64, Rights::all(), over_network(vec![None]), Time::ZERO))
+        .collect();
+    machine.revoke(None, grants.pop().unwrap(), Time::NEVER, Time::ZERO);
     assert!(binds(&mut machine).is_empty(), "there is no link");
     machine.handle_connected(end, Ok(()));
     grants.sort_unstable();
@@ -62,7 +68,7 @@ fn a_link_that_comes_later_gets_the_keys_of_all_grants() {
 #[test]
 fn a_link_whose_keys_cannot_be_bound_fails() {
     let (mut machine, ..) = bound();
-    let grant = machine.grant(PEER, 64, Rights::all(), over_network(vec![None]), 0);
+    let grant = machine.grant(PEER, 64, Rights::all(), over_network(vec![None]), Time::ZERO);
     binds(&mut machine);
     machine.handle_key_bound(0, LINK, grant, Err(RailError::new("bind", "no room", "none")));
     let control = machine.poll_control();
@@ -73,7 +79,7 @@ fn a_link_whose_keys_cannot_be_bound_fails() {
 #[test]
 fn a_key_that_cannot_be_bound_now_is_bound_later_and_ends_no_link() {
     let (mut machine, ..) = bound();
-    let grant = machine.grant(PEER, 64, Rights::all(), over_network(vec![None]), 0);
+    let grant = machine.grant(PEER, 64, Rights::all(), over_network(vec![None]), Time::ZERO);
     binds(&mut machine);
     let mut notes = 0;
     let mut attempts = 0;
@@ -85,8 +91,8 @@ fn a_key_that_cannot_be_bound_now_is_bound_later_and_ends_no_link() {
             let error = RailError::new("bind", "too many open files", "raise `ulimit -n`");
             machine.handle_key_not_bound(0, LINK, grant, error);
         }
-        machine.handle_frame(PEER, Frame::Ping { nonce: now }, now);
-        machine.begin_step(now);
+        machine.handle_frame(PEER, Frame::Ping { nonce: now }, Time(now));
+        machine.begin_step(Time(now));
         machine.end_step();
         for event in events(&mut machine) {
             match event {
@@ -98,9 +104,9 @@ fn a_key_that_cannot_be_bound_now_is_bound_later_and_ends_no_link() {
     }
     assert!((5..=21).contains(&attempts) && notes == 1, "{attempts} {notes}");
     // One that is revoked meanwhile is not tried again.
-    machine.revoke(Some(OpId(1)), grant, 30 * MS, 20 * MS);
+    machine.revoke(Some(OpId(1)), grant, Time(30 * MS), Time(20 * MS));
     while machine.poll_control().is_some() {}
-    machine.begin_step(25 * MS);
+    machine.begin_step(Time(25 * MS));
     machine.end_step();
     let control = machine.poll_control();
     assert!(!matches!(control, Some(Control::BindKey { .. })), "{control:?}");
@@ -110,10 +116,10 @@ fn a_key_that_cannot_be_bound_now_is_bound_later_and_ends_no_link() {
 fn a_grant_that_is_revoked_meanwhile_costs_no_link() {
     for bound_at_last in [true, false] {
         let (mut machine, ..) = bound();
-        let grant = machine.grant(PEER, 64, Rights::all(), over_network(vec![None]), 0);
+        let grant = machine.grant(PEER, 64, Rights::all(), over_network(vec![None]), Time::ZERO);
         binds(&mut machine);
-        machine.revoke(Some(OpId(1)), grant, 100, 0);
-        machine.handle_frame(PEER, Frame::Revoked { grant }, 0);
+        machine.revoke(Some(OpId(1)), grant, Time(100), Time::ZERO);
+        machine.handle_frame(PEER, Frame::Revoked { grant }, Time::ZERO);
         assert!(machine.poll_control().is_none(), "its key is not ended under its binding");
         frames(&mut machine);
         let ended = || RailError::new("bind", "it was ended", "none");
@@ -159,15 +165,15 @@ fn nothing_is_posted_before_the_key_of_its_link_is_known() {
     machine.handle_frame(
         PEER,
         Frame::Grant(GrantOffer { grant: GrantId(3), len: 64, rights: 7, scope: Scope::Network, keys }),
-        0,
+        Time::ZERO,
     );
-    machine.submit(transfer(), 0).expect("it is begun");
+    machine.submit(transfer(), Time::ZERO).expect("it is begun");
     assert_eq!(posted_key(&mut machine), None, "the key of the rail is good for nothing");
     let key = BoundKey { grant: GrantId(3), address: 4096, key: 7 };
     let other = LinkId(link.0 + 1);
-    machine.handle_frame(PEER, Frame::Keys { link: other, keys: vec![key] }, 0);
+    machine.handle_frame(PEER, Frame::Keys { link: other, keys: vec![key] }, Time::ZERO);
     assert_eq!(posted_key(&mut machine), None, "there is no such link");
-    machine.handle_frame(PEER, Frame::Keys { link, keys: vec![key] }, 0);
+    machine.handle_frame(PEER, Frame::Keys { link, keys: vec![key] }, Time::ZERO);
     assert_eq!(posted_key(&mut machine), Some(7));
 }
 
@@ -175,9 +181,9 @@ fn nothing_is_posted_before_the_key_of_its_link_is_known() {
 fn a_key_that_ends_beyond_the_last_address_is_a_violation() {
     let (mut machine, _, link) = bound();
     let offer = GrantOffer { grant: GrantId(3), len: 64, rights: 7, scope: Scope::Network, keys: vec![None] };
-    machine.handle_frame(PEER, Frame::Grant(offer), 0);
+    machine.handle_frame(PEER, Frame::Grant(offer), Time::ZERO);
     let keys = vec![BoundKey { grant: GrantId(3), address: u64::MAX - 63, key: 7 }];
-    machine.handle_frame(PEER, Frame::Keys { link, keys }, 0);
+    machine.handle_frame(PEER, Frame::Keys { link, keys }, Time::ZERO);
     let is_lost =
         |event: &Event| matches!(event, Event::Peer(PEER, PeerChange::Lost(LostReason::Violation(_))));
     assert!(events(&mut machine).iter().any(is_lost));

@@ -3,10 +3,11 @@
 use super::*;
 use crate::machine::MessageHeader;
 use crate::machine::confirmations::WAIT;
+use crate::time::Time;
 
 /// The peer sends its message of this number over the link.
 fn receive(machine: &mut Machine, sequence: u64, held: u64, now: u64) {
-    machine.begin_step(now);
+    machine.begin_step(Time(now));
     let mark = machine.peer(PEER).unwrap().links[0].own_mark();
     let header = MessageHeader { mark, sequence, held };
     machine.handle_message(0, None, &header.encode());
@@ -15,7 +16,7 @@ fn receive(machine: &mut Machine, sequence: u64, held: u64, now: u64) {
 
 /// Sends a message over the link. Returns its header.
 fn answer(machine: &mut Machine, now: u64) -> MessageHeader {
-    machine.send_message(OpId(now), PEER, Vec::new(), now);
+    machine.send_message(OpId(now), PEER, Vec::new(), Time(now));
     machine.begin_round(4);
     let post = machine.poll_post().expect("a message is posted");
     let Content::Message { header, .. } = post.content else { panic!("{post:?}") };
@@ -38,7 +39,7 @@ fn answering() -> Machine {
         receive(&mut machine, number, number, number * 10);
         assert_eq!(confirmed(&mut machine), [number + 1], "no answer is expected yet");
         assert_eq!(answer(&mut machine, number * 10 + 5).held, number + 1);
-        machine.taken(PEER, 1, number * 10 + 5);
+        machine.taken(PEER, 1, Time(number * 10 + 5));
     }
     events(&mut machine);
     confirmed(&mut machine);
@@ -51,10 +52,10 @@ fn an_answer_carries_the_confirmation() {
     for number in 2..10 {
         let now = number * 10;
         receive(&mut machine, number, number, now);
-        assert!(machine.poll_timeout() <= now + WAIT);
+        assert!(machine.poll_timeout() <= Time(now + WAIT));
         assert_eq!(answer(&mut machine, now + 5).held, number + 1);
-        machine.taken(PEER, 1, now + 5);
-        machine.handle_frame(PEER, Frame::Taken { count: 1 }, now + 5);
+        machine.taken(PEER, 1, Time(now + 5));
+        machine.handle_frame(PEER, Frame::Taken { count: 1 }, Time(now + 5));
         assert_eq!(confirmed(&mut machine), []);
         let told = events(&mut machine);
         assert!(told.iter().any(|event| matches!(event, Event::Sent(_, Ok(())))), "{told:?}");
@@ -66,11 +67,11 @@ fn an_answer_carries_the_confirmation() {
 fn without_an_answer_a_frame_carries_it_in_time() {
     let mut machine = answering();
     receive(&mut machine, 2, 0, 100);
-    machine.begin_step(100 + WAIT - 1);
+    machine.begin_step(Time(100 + WAIT - 1));
     machine.end_polls();
     assert_eq!(confirmed(&mut machine), []);
-    assert_eq!(machine.poll_timeout(), 100 + WAIT, "a driver that sleeps wakes up for it");
-    machine.begin_step(100 + WAIT);
+    assert_eq!(machine.poll_timeout(), Time(100 + WAIT), "a driver that sleeps wakes up for it");
+    machine.begin_step(Time(100 + WAIT));
     machine.end_polls();
     assert_eq!(confirmed(&mut machine), [3]);
     receive(&mut machine, 3, 0, 200 + WAIT);
@@ -83,7 +84,7 @@ fn several_messages_at_once_are_confirmed_by_a_frame() {
     receive(&mut machine, 2, 0, 100);
     receive(&mut machine, 3, 0, 110);
     assert_eq!(confirmed(&mut machine), [4]);
-    machine.begin_step(200 + WAIT);
+    machine.begin_step(Time(200 + WAIT));
     machine.end_polls();
     assert_eq!(confirmed(&mut machine), [], "once");
 }
@@ -93,7 +94,7 @@ fn a_confirmation_is_made_again_after_the_loss_of_a_link_that_may_have_carried_i
     let mut machine = answering();
     let reason = RailError::new("link", "it is cut", "none");
     machine.handle_link_down(0, LINK, &reason);
-    machine.begin_step(2 * MS);
+    machine.begin_step(Time(2 * MS));
     while machine.poll_control().is_some() {}
     machine.end_step();
     assert_eq!(confirmed(&mut machine), [2]);
@@ -103,7 +104,7 @@ fn a_confirmation_is_made_again_after_the_loss_of_a_link_that_may_have_carried_i
 fn a_goodbye_follows_the_confirmation() {
     let mut machine = answering();
     receive(&mut machine, 2, 2, 100);
-    machine.leave(PEER, 110);
+    machine.leave(PEER, Time(110));
     let told: Vec<Frame> = frames(&mut machine);
     let [Frame::Held { next: 3 }, Frame::Goodbye] = told[..] else { panic!("{told:?}") };
 }

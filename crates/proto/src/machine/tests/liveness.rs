@@ -2,26 +2,27 @@
 
 use super::*;
 use crate::ids::GrantId;
+use crate::time::Time;
 
 /// Runs the timers until `end`, in steps of a tenth of a millisecond, and answers pings if
 /// `is_alive`. Returns the times of pings, and of the loss.
 fn run(machine: &mut Machine, begin: u64, end: u64, is_alive: bool) -> (Vec<u64>, Option<u64>) {
     let (mut pings, mut lost_at) = (Vec::new(), None);
     for now in (begin..end).step_by(MS as usize / 10) {
-        machine.begin_step(now);
+        machine.begin_step(Time(now));
         machine.end_step();
         for frame in frames(machine) {
             if let Frame::Ping { nonce } = frame {
                 pings.push(now);
                 if is_alive {
-                    machine.handle_frame(PEER, Frame::Pong { nonce }, now);
+                    machine.handle_frame(PEER, Frame::Pong { nonce }, Time(now));
                 }
             }
         }
         for event in events(machine) {
             match event {
                 Event::Peer(_, PeerChange::Lost(LostReason::Silent { .. })) => lost_at = Some(now),
-                Event::Peer(key, PeerChange::Unwatched) if is_alive => machine.watch(key, now),
+                Event::Peer(key, PeerChange::Unwatched) if is_alive => machine.watch(key, Time(now)),
                 _ => {}
             }
         }
@@ -43,14 +44,14 @@ fn a_peer_that_nothing_waits_for_is_pinged_rarely() {
 #[test]
 fn a_ping_is_answered() {
     let mut machine = ready();
-    machine.handle_frame(PEER, Frame::Ping { nonce: 7 }, 0);
+    machine.handle_frame(PEER, Frame::Ping { nonce: 7 }, Time::ZERO);
     assert_eq!(frames(&mut machine).pop(), Some(Frame::Pong { nonce: 7 }));
 }
 
 #[test]
 fn a_peer_that_is_watched_is_pinged_often_until_the_watch_ends() {
     let mut machine = ready();
-    machine.watch(PEER, 0);
+    machine.watch(PEER, Time::ZERO);
     // `run` renews it.
     let (pings, lost) = run(&mut machine, 0, 100 * tuning().heartbeat, true);
     assert!((40..=100).contains(&pings.len()), "{} pings", pings.len());
@@ -63,15 +64,15 @@ fn a_peer_that_is_watched_is_pinged_often_until_the_watch_ends() {
 fn every_kind_of_wait_ends_with_a_silent_peer() {
     type Begin = fn(&mut Machine, u64);
     let waits: [(&str, Begin); 5] = [
-        ("watch", |machine, now| machine.watch(PEER, now)),
-        ("message", |machine, now| machine.send_message(OpId(1), PEER, vec![1], now)),
+        ("watch", |machine, now| machine.watch(PEER, Time(now))),
+        ("message", |machine, now| machine.send_message(OpId(1), PEER, vec![1], Time(now))),
         ("leave", |machine, now| {
-            machine.send_message(OpId(1), PEER, vec![1], now);
-            machine.leave(PEER, now);
+            machine.send_message(OpId(1), PEER, vec![1], Time(now));
+            machine.leave(PEER, Time(now));
         }),
         ("revoke", |machine, now| {
-            let id = machine.grant(PEER, 64, Rights::WRITE, over_network(vec![Some((0, 1))]), now);
-            machine.revoke(Some(OpId(2)), id, u64::MAX, now);
+            let id = machine.grant(PEER, 64, Rights::WRITE, over_network(vec![Some((0, 1))]), Time(now));
+            machine.revoke(Some(OpId(2)), id, Time::NEVER, Time(now));
         }),
         ("transfer", |machine, now| {
             hostile::submit_page(machine, OpId(3), GrantId(5), now);
@@ -79,7 +80,7 @@ fn every_kind_of_wait_ends_with_a_silent_peer() {
     ];
     for (what, begin) in waits {
         let mut machine = ready();
-        machine.handle_frame(PEER, Frame::Grant(hostile::grant(GrantId(5))), 0);
+        machine.handle_frame(PEER, Frame::Grant(hostile::grant(GrantId(5))), Time::ZERO);
         let begun = tuning().idle_heartbeat / 2;
         run(&mut machine, 0, begun, true);
         begin(&mut machine, begun);

@@ -7,6 +7,7 @@ use crate::ids::GrantId;
 use crate::inflight::SlotId;
 use crate::machine::{Direction, GrantRange, NewTransfer};
 use crate::plan::{Pages, Plan};
+use crate::time::Time;
 use crate::wire::GrantOffer;
 
 const URGENT: Priority = Priority::Urgent;
@@ -29,7 +30,7 @@ fn granted_over(properties: Properties) -> (Machine, LinkId) {
     let (mut machine, link) = ready_over(properties);
     let keys = vec![Some((1 << 12, 7))];
     let offer = GrantOffer { grant: GRANT, len: ALL, rights: 7, scope: Scope::Network, keys };
-    machine.handle_frame(PEER, Frame::Grant(offer), 0);
+    machine.handle_frame(PEER, Frame::Grant(offer), Time::ZERO);
     frames(&mut machine);
     events(&mut machine);
     (machine, link)
@@ -47,12 +48,12 @@ pub(super) fn new(op: u64, pages: (u32, u64), priority: Priority, deadline: Opti
         regions: GrantRange { grant: GRANT, base: 0, len: ALL }.into(),
         counter: None,
         priority,
-        deadline,
+        deadline: deadline.map(Time),
     }
 }
 
 fn submit(machine: &mut Machine, op: u64, pages: (u32, u64), priority: Priority, now: u64) {
-    machine.submit(new(op, pages, priority, None), now).expect("it is begun");
+    machine.submit(new(op, pages, priority, None), Time(now)).expect("it is begun");
 }
 
 /// Posts a round, and returns the transfers and lengths of the operations, and their slots.
@@ -130,9 +131,9 @@ fn others_have_little_in_flight_while_there_are_urgent_ones_and_a_while_after() 
         let (posted, slots) = post(&mut machine);
         assert_eq!((posted[0], bytes(&posted, 2)), ((1, 64), 64 * KIB), "{posted:?}");
         complete(&mut machine, slots);
-        machine.begin_step(100 * MS);
+        machine.begin_step(Time(100 * MS));
         assert_eq!(bytes(&post(&mut machine).0, 2), 64 * KIB);
-        machine.begin_step(102 * MS);
+        machine.begin_step(Time(102 * MS));
         machine.end_step();
         assert_eq!(bytes(&post(&mut machine).0, 2), 0, "only a completion makes room for this peer");
     }
@@ -146,7 +147,7 @@ fn normal_and_bulk_ones_share_what_they_have_beside_urgent_ones() {
     submit(&mut machine, 3, (1, 64), URGENT, 1);
     let (mut total, mut waiting) = ([0; 4], VecDeque::new());
     for _ in 0..2000 {
-        machine.begin_step(2);
+        machine.begin_step(Time(2));
         let (posted, slots) = post(&mut machine);
         posted.iter().for_each(|(op, bytes)| total[*op as usize] += bytes);
         waiting.extend(slots);

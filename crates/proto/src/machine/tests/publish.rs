@@ -5,6 +5,7 @@ use crate::access::Access;
 use crate::error::OpenError;
 use crate::ids::{GrantId, PublicationId};
 use crate::machine::OpenedMemory;
+use crate::time::Time;
 use crate::wire::GrantOffer;
 
 /// Returns the grants that the machine asks its driver for.
@@ -20,14 +21,14 @@ fn asked(machine: &mut Machine) -> Vec<(PublicationId, PeerKey)> {
 /// Makes the grant that a peer has asked for.
 fn make(machine: &mut Machine, publication: PublicationId) -> GrantId {
     assert_eq!(asked(machine), [(publication, PEER)]);
-    let grant = machine.grant(PEER, 64, Rights::READ, over_network(vec![Some((0, 1))]), 0);
+    let grant = machine.grant(PEER, 64, Rights::READ, over_network(vec![Some((0, 1))]), Time::ZERO);
     machine.handle_published(publication, PEER, Ok(grant));
     grant
 }
 
 /// Ends the keys of a grant that is being revoked, and gives it back.
 fn end(machine: &mut Machine, grant: GrantId) {
-    machine.handle_frame(PEER, Frame::Revoked { grant }, 0);
+    machine.handle_frame(PEER, Frame::Revoked { grant }, Time::ZERO);
     assert!(matches!(machine.poll_control(), Some(Control::EndKeys { grant: of }) if of == grant));
     machine.handle_keys_ended(grant, KeysEnded { is_proven: true, ..KeysEnded::default() });
     let Some(Control::GiveBack { op, .. }) = machine.poll_control() else { panic!("it is not given back") };
@@ -41,7 +42,7 @@ fn opened(machine: &mut Machine) -> Vec<Frame> {
 
 fn is_refused(machine: &mut Machine, publication: PublicationId) -> bool {
     opened(machine);
-    machine.handle_frame(PEER, Frame::Open { publication }, 0);
+    machine.handle_frame(PEER, Frame::Open { publication }, Time::ZERO);
     let answers = opened(machine);
     asked(machine).is_empty() && matches!(answers[..], [Frame::NotOpened { .. }])
 }
@@ -50,11 +51,11 @@ fn is_refused(machine: &mut Machine, publication: PublicationId) -> bool {
 fn a_peer_that_asks_often_gets_one_grant() {
     let mut machine = ready();
     let publication = machine.publish(Rights::READ, Access::Anyone);
-    machine.handle_frame(PEER, Frame::Open { publication }, 0);
-    machine.handle_frame(PEER, Frame::Open { publication }, 0);
+    machine.handle_frame(PEER, Frame::Open { publication }, Time::ZERO);
+    machine.handle_frame(PEER, Frame::Open { publication }, Time::ZERO);
     let grant = make(&mut machine, publication);
     assert_eq!(opened(&mut machine), [Frame::Opened { publication, grant }]);
-    machine.handle_frame(PEER, Frame::Open { publication }, 0);
+    machine.handle_frame(PEER, Frame::Open { publication }, Time::ZERO);
     assert_eq!(
         (asked(&mut machine), opened(&mut machine)),
         (vec![], vec![Frame::Opened { publication, grant }])
@@ -66,9 +67,9 @@ fn a_peer_that_asks_often_gets_one_grant() {
 fn a_peer_from_which_it_was_withdrawn_gets_it_no_more() {
     let mut machine = ready();
     let publication = machine.publish(Rights::READ, Access::Anyone);
-    machine.handle_frame(PEER, Frame::Open { publication }, 0);
+    machine.handle_frame(PEER, Frame::Open { publication }, Time::ZERO);
     let grant = make(&mut machine, publication);
-    machine.withdraw_from(OpId(1), publication, (PEER, &[]), 10 * MS, 0);
+    machine.withdraw_from(OpId(1), publication, (PEER, &[]), Time(10 * MS), Time::ZERO);
     end(&mut machine, grant);
     let told = events(&mut machine);
     assert!(told.iter().any(|event| matches!(event, Event::Revoked(OpId(1), Ok(())))), "{told:?}");
@@ -88,8 +89,8 @@ fn revoked(machine: &mut Machine) -> Vec<(u64, bool)> {
 
 /// Lets time pass.
 fn pass(machine: &mut Machine, until: u64) {
-    for now in (machine.time()..=until).step_by(MS as usize / 2) {
-        machine.begin_step(now);
+    for now in (machine.time().to_nanos()..=until).step_by(MS as usize / 2) {
+        machine.begin_step(Time(now));
         machine.end_step();
     }
 }
@@ -98,15 +99,15 @@ fn pass(machine: &mut Machine, until: u64) {
 fn making() -> (Machine, PublicationId) {
     let mut machine = ready();
     let publication = machine.publish(Rights::READ, Access::Anyone);
-    machine.handle_frame(PEER, Frame::Open { publication }, 0);
+    machine.handle_frame(PEER, Frame::Open { publication }, Time::ZERO);
     (machine, publication)
 }
 
 #[test]
 fn a_grant_that_is_being_made_is_revoked_before_that_is_answered() {
     let (mut machine, publication) = making();
-    machine.withdraw_from(OpId(1), publication, (PEER, &[]), 10 * MS, 0);
-    machine.withdraw_from(OpId(2), publication, (PEER, &[]), 5 * MS, 0);
+    machine.withdraw_from(OpId(1), publication, (PEER, &[]), Time(10 * MS), Time::ZERO);
+    machine.withdraw_from(OpId(2), publication, (PEER, &[]), Time(5 * MS), Time::ZERO);
     assert!(revoked(&mut machine).is_empty(), "the peer is about to have it");
     let grant = make(&mut machine, publication);
     assert!(matches!(opened(&mut machine)[..], [Frame::NotOpened { .. }]));
@@ -119,7 +120,7 @@ fn a_grant_that_is_being_made_is_revoked_before_that_is_answered() {
     machine.handle_keys_ended(grant, KeysEnded { is_proven: true, ..KeysEnded::default() });
     assert!(matches!(machine.poll_control(), Some(Control::GiveBack { op: None, .. })));
     // It has ended, and the memory is about to be put back.
-    machine.withdraw_from(OpId(3), publication, (PEER, &[]), 10 * MS, 6 * MS);
+    machine.withdraw_from(OpId(3), publication, (PEER, &[]), Time(10 * MS), Time(6 * MS));
     machine.handle_given_back(grant, None, true);
     assert_eq!(revoked(&mut machine), [(1, true), (3, true)]);
     assert!(is_refused(&mut machine, publication));
@@ -130,10 +131,10 @@ fn a_grant_that_is_being_made_is_revoked_before_that_is_answered() {
 fn withdrawn(properties: Properties, ended: KeysEnded) -> (Machine, PublicationId) {
     let (mut machine, _) = ready_over(properties);
     let publication = machine.publish(Rights::READ, Access::Anyone);
-    machine.handle_frame(PEER, Frame::Open { publication }, 0);
+    machine.handle_frame(PEER, Frame::Open { publication }, Time::ZERO);
     let grant = make(&mut machine, publication);
-    machine.withdraw_from(OpId(1), publication, (PEER, &[]), 100 * MS, 0);
-    machine.handle_frame(PEER, Frame::Revoked { grant }, 0);
+    machine.withdraw_from(OpId(1), publication, (PEER, &[]), Time(100 * MS), Time::ZERO);
+    machine.handle_frame(PEER, Frame::Revoked { grant }, Time::ZERO);
     assert!(matches!(machine.poll_control(), Some(Control::EndKeys { grant: of }) if of == grant));
     machine.handle_keys_ended(grant, ended);
     (machine, publication)
@@ -157,13 +158,13 @@ fn the_word_of_a_peer_is_no_proof_that_a_withdrawal_is_complete() {
     assert_eq!(revoked(&mut machine), [(1, true)]);
 
     let (mut machine, _) = withdrawn(properties(), KeysEnded::default());
-    machine.begin_step(MS);
+    machine.begin_step(Time(MS));
     machine.end_step();
     let control = machine.poll_control();
     assert!(matches!(control, Some(Control::Reset { rail: 0 })), "{control:?}");
     assert!(machine.poll_control().is_none() && revoked(&mut machine).is_empty(), "bytes may still land");
     machine.handle_reset(0, Ok(()));
-    machine.begin_step(2 * MS);
+    machine.begin_step(Time(2 * MS));
     machine.end_step();
     give_back(&mut machine);
     assert_eq!(revoked(&mut machine), [(1, true)]);
@@ -176,18 +177,18 @@ fn a_peer_that_says_so_does_not_pay_for_the_reset() {
     // One more than its budget.
     for op in 2..=4 {
         now += MS;
-        machine.begin_step(now);
+        machine.begin_step(Time(now));
         machine.end_step();
         machine.handle_reset(0, Ok(()));
         now += MS;
-        machine.begin_step(now);
+        machine.begin_step(Time(now));
         machine.end_step();
         while machine.poll_control().is_some() {}
         let publication = machine.publish(Rights::READ, Access::Anyone);
-        machine.handle_frame(PEER, Frame::Open { publication }, now);
+        machine.handle_frame(PEER, Frame::Open { publication }, Time(now));
         let grant = make(&mut machine, publication);
-        machine.withdraw_from(OpId(op), publication, (PEER, &[]), now + 100 * MS, now);
-        machine.handle_frame(PEER, Frame::Revoked { grant }, now);
+        machine.withdraw_from(OpId(op), publication, (PEER, &[]), Time(now + 100 * MS), Time(now));
+        machine.handle_frame(PEER, Frame::Revoked { grant }, Time(now));
         while machine.poll_control().is_some() {}
         machine.handle_keys_ended(grant, KeysEnded::default());
     }
@@ -206,9 +207,9 @@ fn a_key_that_cannot_be_ended_proves_nothing_then_and_later() {
         let (mut machine, publication) = withdrawn(properties, ended());
         give_back(&mut machine);
         assert_eq!(revoked(&mut machine), [(1, false)]);
-        machine.withdraw_from(OpId(2), publication, (PEER, &[]), 100 * MS, MS);
+        machine.withdraw_from(OpId(2), publication, (PEER, &[]), Time(100 * MS), Time(MS));
         assert_eq!(revoked(&mut machine), [(2, false)], "the key is alive");
-        machine.expel(OpId(3), publication, "another.example", 100 * MS, MS);
+        machine.expel(OpId(3), publication, "another.example", Time(100 * MS), Time(MS));
         assert_eq!(revoked(&mut machine), [(3, true)], "it is not that of another one");
     }
 }
@@ -216,8 +217,8 @@ fn a_key_that_cannot_be_ended_proves_nothing_then_and_later() {
 #[test]
 fn a_grant_that_cannot_be_made_needs_no_revocation() {
     let (mut machine, publication) = making();
-    machine.withdraw_from(OpId(1), publication, (PEER, &[]), 10 * MS, 0);
-    machine.withdraw(Some(OpId(2)), publication, 10 * MS, 0);
+    machine.withdraw_from(OpId(1), publication, (PEER, &[]), Time(10 * MS), Time::ZERO);
+    machine.withdraw(Some(OpId(2)), publication, Time(10 * MS), Time::ZERO);
     assert_eq!(asked(&mut machine).len(), 1);
     assert!(revoked(&mut machine).is_empty());
     let error = RailError::new("grant", "there is no room", "make room");
@@ -229,8 +230,8 @@ fn a_grant_that_cannot_be_made_needs_no_revocation() {
 #[test]
 fn a_withdrawal_from_all_ends_a_grant_that_is_being_made_by_its_deadline() {
     let (mut machine, publication) = making();
-    machine.withdraw_from(OpId(1), publication, (PEER, &[]), 90 * MS, 0);
-    machine.withdraw(Some(OpId(2)), publication, 10 * MS, 0);
+    machine.withdraw_from(OpId(1), publication, (PEER, &[]), Time(90 * MS), Time::ZERO);
+    machine.withdraw(Some(OpId(2)), publication, Time(10 * MS), Time::ZERO);
     let grant = make(&mut machine, publication);
     pass(&mut machine, 11 * MS);
     assert!(matches!(machine.poll_control(), Some(Control::EndKeys { grant: of }) if of == grant));
@@ -247,12 +248,12 @@ fn a_grant_that_is_made_for_a_peer_that_is_gone_is_revoked() {
     for is_left in [false, true] {
         let (mut machine, publication) = making();
         // Its message keeps the connection open for a while.
-        machine.send_message(OpId(9), PEER, b"one".to_vec(), 0);
+        machine.send_message(OpId(9), PEER, b"one".to_vec(), Time::ZERO);
         match is_left {
-            true => machine.leave(PEER, 0),
-            false => machine.handle_disconnected(PEER, LostReason::Gone, 0),
+            true => machine.leave(PEER, Time::ZERO),
+            false => machine.handle_disconnected(PEER, LostReason::Gone, Time::ZERO),
         }
-        machine.withdraw_from(OpId(1), publication, (PEER, &[]), 10 * MS, 0);
+        machine.withdraw_from(OpId(1), publication, (PEER, &[]), Time(10 * MS), Time::ZERO);
         assert_eq!(asked(&mut machine), [(publication, PEER)]);
         assert!(revoked(&mut machine).is_empty());
         if let Err(error) = machine.may_grant(PEER) {
@@ -261,9 +262,9 @@ fn a_grant_that_is_made_for_a_peer_that_is_gone_is_revoked() {
             assert_eq!(revoked(&mut machine), [(1, true)]);
             continue;
         }
-        let grant = machine.grant(PEER, 64, Rights::READ, over_network(vec![Some((0, 1))]), 0);
+        let grant = machine.grant(PEER, 64, Rights::READ, over_network(vec![Some((0, 1))]), Time::ZERO);
         machine.handle_published(publication, PEER, Ok(grant));
-        machine.handle_frame(PEER, Frame::Revoked { grant }, 0);
+        machine.handle_frame(PEER, Frame::Revoked { grant }, Time::ZERO);
         let control = machine.poll_control();
         assert!(matches!(control, Some(Control::EndKeys { grant: of }) if of == grant), "{control:?}");
         machine.handle_keys_ended(grant, KeysEnded { is_proven: true, ..KeysEnded::default() });
@@ -275,21 +276,21 @@ fn a_grant_that_is_made_for_a_peer_that_is_gone_is_revoked() {
 
 /// Connects another peer, whose certificate has these names.
 fn another(machine: &mut Machine, names: &[String]) -> PeerKey {
-    let key = machine.add_peer(false, 0);
+    let key = machine.add_peer(false, Time::ZERO);
     machine.set_certificate_names(key, names.to_vec());
     let hello = Hello { rails: vec![properties().kind], grants: 4, ..Hello::new(3) };
-    machine.handle_frame(key, Frame::Hello(hello), 0);
+    machine.handle_frame(key, Frame::Hello(hello), Time::ZERO);
     frames(machine);
     key
 }
 
 /// Lets a peer open a publication. Returns its grant, unless it is refused.
 fn open(machine: &mut Machine, key: PeerKey, publication: PublicationId) -> Option<GrantId> {
-    machine.handle_frame(key, Frame::Open { publication }, 0);
+    machine.handle_frame(key, Frame::Open { publication }, Time::ZERO);
     if asked(machine) != [(publication, key)] {
         return None;
     }
-    let grant = machine.grant(key, 64, Rights::READ, over_network(vec![Some((0, 1))]), 0);
+    let grant = machine.grant(key, 64, Rights::READ, over_network(vec![Some((0, 1))]), Time::ZERO);
     machine.handle_published(publication, key, Ok(grant));
     Some(grant)
 }
@@ -304,14 +305,14 @@ fn a_withdrawal_holds_for_all_connections_with_a_name() {
         machine.set_certificate_names(PEER, names.to_vec());
         let [second, other] = [&names[..1], &["b.example".to_owned()]].map(|it| another(&mut machine, it));
         let grants = [PEER, second, other].map(|key| open(&mut machine, key, publication).unwrap());
-        machine.withdraw_from(OpId(1), publication, (PEER, &names), 10 * MS, 0);
+        machine.withdraw_from(OpId(1), publication, (PEER, &names), Time(10 * MS), Time::ZERO);
         let sent = frames(&mut machine);
         let ended = grants.map(|grant| sent.contains(&Frame::Revoke { grant }));
         assert_eq!(ended, [true, true, false], "those with the name");
         for (key, grant) in [(PEER, grants[0]), (second, grants[1])] {
             assert!(revoked(&mut machine).is_empty());
             assert_eq!(open(&mut machine, key, publication), None);
-            machine.handle_frame(key, Frame::Revoked { grant }, 0);
+            machine.handle_frame(key, Frame::Revoked { grant }, Time::ZERO);
             assert!(matches!(machine.poll_control(), Some(Control::EndKeys { grant: of }) if of == grant));
             machine.handle_keys_ended(grant, KeysEnded { is_proven: true, ..KeysEnded::default() });
             assert!(matches!(machine.poll_control(), Some(Control::GiveBack { .. })));
@@ -319,7 +320,7 @@ fn a_withdrawal_holds_for_all_connections_with_a_name() {
         }
         assert_eq!(revoked(&mut machine), [(1, true)]);
         // It connects again.
-        machine.handle_disconnected(second, LostReason::Gone, 0);
+        machine.handle_disconnected(second, LostReason::Gone, Time::ZERO);
         let again = another(&mut machine, &names[..1]);
         assert_eq!(open(&mut machine, again, publication), None);
         assert!(machine.admit(publication, "a.example"));
@@ -333,8 +334,8 @@ fn a_peer_that_is_forgotten_is_expelled_all_the_same() {
     let publication = machine.publish(Rights::READ, Access::Anyone);
     let names = ["a.example".to_owned()];
     let gone = another(&mut machine, &names);
-    machine.handle_disconnected(gone, LostReason::Gone, 0);
-    machine.withdraw_from(OpId(1), publication, (gone, &names), 10 * MS, 0);
+    machine.handle_disconnected(gone, LostReason::Gone, Time::ZERO);
+    machine.withdraw_from(OpId(1), publication, (gone, &names), Time(10 * MS), Time::ZERO);
     assert_eq!(revoked(&mut machine), [(1, true)]);
     let again = another(&mut machine, &names);
     assert_eq!(open(&mut machine, again, publication), None);
@@ -347,9 +348,9 @@ fn a_name_is_expelled_whoever_has_it() {
     let names = ["a.example".to_owned()];
     machine.set_certificate_names(PEER, names.to_vec());
     let grant = open(&mut machine, PEER, publication).unwrap();
-    machine.expel(OpId(1), publication, "b.example", 10 * MS, 0);
+    machine.expel(OpId(1), publication, "b.example", Time(10 * MS), Time::ZERO);
     assert_eq!(revoked(&mut machine), [(1, true)], "nobody has it");
-    machine.expel(OpId(2), publication, "A.example.", 10 * MS, 0);
+    machine.expel(OpId(2), publication, "A.example.", Time(10 * MS), Time::ZERO);
     assert!(revoked(&mut machine).is_empty());
     end(&mut machine, grant);
     assert_eq!(revoked(&mut machine), [(2, true)]);
@@ -362,8 +363,8 @@ fn a_publication_that_has_ended_costs_a_peer_nothing() {
     let before = machine.peer_memory(PEER);
     for number in 0..100 {
         let publication = machine.publish(Rights::READ, Access::Anyone);
-        machine.withdraw_from(OpId(number), publication, (PEER, &[]), 10 * MS, 0);
-        machine.withdraw(None, publication, 10 * MS, 0);
+        machine.withdraw_from(OpId(number), publication, (PEER, &[]), Time(10 * MS), Time::ZERO);
+        machine.withdraw(None, publication, Time(10 * MS), Time::ZERO);
         assert!(matches!(machine.poll_control(), Some(Control::GiveBackPublished { .. })));
     }
     assert_eq!(machine.peer_memory(PEER), before);
@@ -373,8 +374,8 @@ fn a_publication_that_has_ended_costs_a_peer_nothing() {
 fn it_is_given_back_when_all_grants_have_ended_even_one_that_was_being_made() {
     let mut machine = ready();
     let publication = machine.publish(Rights::READ, Access::Anyone);
-    machine.handle_frame(PEER, Frame::Open { publication }, 0);
-    machine.withdraw(Some(OpId(1)), publication, 10 * MS, 0);
+    machine.handle_frame(PEER, Frame::Open { publication }, Time::ZERO);
+    machine.withdraw(Some(OpId(1)), publication, Time(10 * MS), Time::ZERO);
     let grant = make(&mut machine, publication);
     assert!(matches!(opened(&mut machine)[..], [Frame::NotOpened { .. }]));
     end(&mut machine, grant);
@@ -382,7 +383,7 @@ fn it_is_given_back_when_all_grants_have_ended_even_one_that_was_being_made() {
     let Some(Control::GiveBackPublished { op: Some(OpId(1)), .. }) = given else { panic!("{given:?}") };
     machine.handle_published_back(Some(OpId(1)));
     assert!(matches!(events(&mut machine).last(), Some(Event::Revoked(OpId(1), Ok(())))));
-    machine.withdraw(Some(OpId(2)), publication, 10 * MS, 0);
+    machine.withdraw(Some(OpId(2)), publication, Time(10 * MS), Time::ZERO);
     assert!(matches!(events(&mut machine)[..], [Event::Revoked(OpId(2), Err(_))]), "once");
 }
 
@@ -390,9 +391,9 @@ fn it_is_given_back_when_all_grants_have_ended_even_one_that_was_being_made() {
 fn a_peer_that_is_lost_loses_its_grant_alone() {
     let mut machine = ready();
     let publication = machine.publish(Rights::READ, Access::Anyone);
-    machine.handle_frame(PEER, Frame::Open { publication }, 0);
+    machine.handle_frame(PEER, Frame::Open { publication }, Time::ZERO);
     let grant = make(&mut machine, publication);
-    machine.handle_frame(PEER, Frame::Goodbye, 0);
+    machine.handle_frame(PEER, Frame::Goodbye, Time::ZERO);
     let ends = std::iter::from_fn(|| machine.poll_control())
         .any(|control| matches!(control, Control::EndKeys { grant: of } if of == grant));
     assert!(ends, "nobody else revokes it");
@@ -400,7 +401,7 @@ fn a_peer_that_is_lost_loses_its_grant_alone() {
     assert!(matches!(machine.poll_control(), Some(Control::GiveBack { op: None, .. })));
     machine.handle_given_back(grant, None, true);
     assert!(machine.poll_control().is_none(), "it stays published");
-    machine.withdraw(Some(OpId(1)), publication, 10 * MS, 0);
+    machine.withdraw(Some(OpId(1)), publication, Time(10 * MS), Time::ZERO);
     assert!(matches!(machine.poll_control(), Some(Control::GiveBackPublished { .. })));
 }
 
@@ -408,17 +409,21 @@ fn a_peer_that_is_lost_loses_its_grant_alone() {
 #[test]
 fn a_refusal_is_no_answer_to_a_later_request() {
     let mut machine = ready();
-    machine.open(OpId(1), PEER, PublicationId(7), 0);
-    machine.open(OpId(2), PEER, PublicationId(7), 0);
+    machine.open(OpId(1), PEER, PublicationId(7), Time::ZERO);
+    machine.open(OpId(2), PEER, PublicationId(7), Time::ZERO);
     frames(&mut machine);
     let refused = |publication| Frame::NotOpened { publication, reason: "not yet".to_owned() };
-    machine.handle_frame(PEER, refused(PublicationId(7)), 0);
+    machine.handle_frame(PEER, refused(PublicationId(7)), Time::ZERO);
     let told = events(&mut machine);
     assert!(matches!(told[..], [.., Event::Opened(OpId(1), Err(OpenError::Refused { .. }))]), "{told:?}");
     assert_eq!(frames(&mut machine), [Frame::Open { publication: PublicationId(7) }]);
-    machine.handle_frame(PEER, Frame::Grant(hostile::grant(GrantId(5))), 0);
-    machine.handle_frame(PEER, Frame::Opened { publication: PublicationId(7), grant: GrantId(5) }, 0);
-    machine.handle_frame(PEER, refused(PublicationId(7)), 0);
+    machine.handle_frame(PEER, Frame::Grant(hostile::grant(GrantId(5))), Time::ZERO);
+    machine.handle_frame(
+        PEER,
+        Frame::Opened { publication: PublicationId(7), grant: GrantId(5) },
+        Time::ZERO,
+    );
+    machine.handle_frame(PEER, refused(PublicationId(7)), Time::ZERO);
     let told = events(&mut machine);
     assert!(matches!(told[..], [.., Event::Opened(OpId(2), Ok(_))]), "{told:?}");
     assert!(frames(&mut machine).is_empty());
@@ -427,20 +432,32 @@ fn a_refusal_is_no_answer_to_a_later_request() {
 #[test]
 fn every_request_to_open_is_answered() {
     let mut machine = ready();
-    machine.open(OpId(1), PEER, PublicationId(7), 0);
-    machine.open(OpId(2), PEER, PublicationId(7), 0);
-    machine.open(OpId(3), PEER, PublicationId(8), 0);
-    machine.open(OpId(4), PEER, PublicationId(9), 0);
+    machine.open(OpId(1), PEER, PublicationId(7), Time::ZERO);
+    machine.open(OpId(2), PEER, PublicationId(7), Time::ZERO);
+    machine.open(OpId(3), PEER, PublicationId(8), Time::ZERO);
+    machine.open(OpId(4), PEER, PublicationId(9), Time::ZERO);
     let sent = frames(&mut machine);
     let count = sent.iter().filter(|frame| matches!(frame, Frame::Open { .. })).count();
     assert_eq!(count, 3, "once for each publication");
     let (len, rights, scope) = (64, Rights::READ.bits(), Scope::Network);
     let offer = GrantOffer { grant: GrantId(5), len, rights, scope, keys: vec![Some((0, 1))] };
-    machine.handle_frame(PEER, Frame::Grant(offer), 0);
-    machine.handle_frame(PEER, Frame::Opened { publication: PublicationId(7), grant: GrantId(5) }, 0);
-    machine.handle_frame(PEER, Frame::Opened { publication: PublicationId(8), grant: GrantId(6) }, 0);
-    machine.handle_frame(PEER, Frame::Opened { publication: PublicationId(8), grant: GrantId(5) }, 0);
-    machine.handle_disconnected(PEER, LostReason::Gone, 0);
+    machine.handle_frame(PEER, Frame::Grant(offer), Time::ZERO);
+    machine.handle_frame(
+        PEER,
+        Frame::Opened { publication: PublicationId(7), grant: GrantId(5) },
+        Time::ZERO,
+    );
+    machine.handle_frame(
+        PEER,
+        Frame::Opened { publication: PublicationId(8), grant: GrantId(6) },
+        Time::ZERO,
+    );
+    machine.handle_frame(
+        PEER,
+        Frame::Opened { publication: PublicationId(8), grant: GrantId(5) },
+        Time::ZERO,
+    );
+    machine.handle_disconnected(PEER, LostReason::Gone, Time::ZERO);
     let told: Vec<_> = events(&mut machine)
         .into_iter()
         .filter_map(|event| if let Event::Opened(op, answer) = event { Some((op.0, answer)) } else { None })

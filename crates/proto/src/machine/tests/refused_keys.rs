@@ -9,6 +9,7 @@ use crate::machine::{
     AtomicOperation, Direction, GrantRange, NewAtomic, NewTransfer, ShortTransfer, TransferFault,
 };
 use crate::plan::{Extent, Pages, Plan};
+use crate::time::Time;
 use crate::wire::{BoundKey, GrantOffer};
 
 const BAD: GrantId = GrantId(5);
@@ -36,14 +37,18 @@ fn unordered() -> Properties {
 fn granted(properties: Properties) -> Machine {
     let (mut machine, end, link) = answered_over(properties);
     machine.handle_connected(end, Ok(()));
-    machine.handle_frame(PEER, Frame::LinkReady { link, mark: 9, needs_names: false, binds_keys: false }, 0);
+    machine.handle_frame(
+        PEER,
+        Frame::LinkReady { link, mark: 9, needs_names: false, binds_keys: false },
+        Time::ZERO,
+    );
     for grant in [BAD, GOOD] {
         let keys = vec![Some((4096, grant.0))];
         let rights = Rights::all().bits();
         let offer = GrantOffer { grant, len: 4096, rights, scope: Scope::Network, keys };
-        machine.handle_frame(PEER, Frame::Grant(offer), 0);
+        machine.handle_frame(PEER, Frame::Grant(offer), Time::ZERO);
     }
-    machine.handle_frame(PEER, Frame::Counter { counter: counter(), names: Vec::new() }, 0);
+    machine.handle_frame(PEER, Frame::Counter { counter: counter(), names: Vec::new() }, Time::ZERO);
     assert!(post(&mut machine).is_empty());
     frames(&mut machine);
     events(&mut machine);
@@ -64,7 +69,7 @@ fn submit(machine: &mut Machine, op: u64, grant: GrantId, pages: u32, now: u64) 
         priority: Priority::Normal,
         deadline: None,
     };
-    machine.submit(new, now);
+    machine.submit(new, Time(now));
 }
 
 /// Posts everything. Returns the work requests with the grant of each: its key has the same number.
@@ -147,8 +152,8 @@ fn a_key_that_fails_ends_its_transfers_and_no_link() {
         priority: Priority::Normal,
         deadline: None,
     };
-    assert!(machine.short_request(&short(BAD), 0).is_none());
-    assert!(machine.short_request(&short(GOOD), 0).is_some());
+    assert!(machine.short_request(&short(BAD), Time::ZERO).is_none());
+    assert!(machine.short_request(&short(GOOD), Time::ZERO).is_some());
 }
 
 #[test]
@@ -158,7 +163,7 @@ fn a_key_that_failed_is_tried_again_after_a_while() {
         submit(&mut machine, op, BAD, 1, now);
         let posted = post(&mut machine);
         assert_eq!(posted.len(), 1, "{now}");
-        machine.begin_step(now);
+        machine.begin_step(Time(now));
         if op == 3 {
             machine.handle_completed(0, posted[0].0, None, Ok(()));
             assert_eq!(ended(&mut machine), [(3, false)]);
@@ -187,7 +192,7 @@ fn pages_that_fail_alone_are_not_counted() {
     assert_eq!(ended(&mut machine), [(1, true), (2, false)]);
     machine.handle_link_down(0, LINK, &RailError::new("poll", "it was cut", "none"));
     while machine.poll_control().is_some() {}
-    machine.begin_step(2 * MS);
+    machine.begin_step(Time(2 * MS));
     machine.end_step();
     while machine.poll_control().is_some() {}
     let asked = frames(&mut machine).into_iter().find_map(|frame| match frame {
@@ -195,7 +200,7 @@ fn pages_that_fail_alone_are_not_counted() {
         _ => None,
     });
     let (link, counter) = asked.expect("the peer is asked");
-    machine.handle_frame(PEER, Frame::Settled { link, counter, pages: 0 }, 2 * MS);
+    machine.handle_frame(PEER, Frame::Settled { link, counter, pages: 0 }, Time(2 * MS));
     assert_eq!(frames(&mut machine), [Frame::Add { counter, pages: 2 }]);
 }
 
@@ -204,18 +209,22 @@ fn pages_that_fail_alone_are_not_counted() {
 fn a_transfer_that_waits_for_its_key_delays_no_other_and_ends_no_link() {
     let (mut machine, end, link) = answered_over(unordered());
     machine.handle_connected(end, Ok(()));
-    machine.handle_frame(PEER, Frame::LinkReady { link, mark: 9, needs_names: false, binds_keys: true }, 0);
+    machine.handle_frame(
+        PEER,
+        Frame::LinkReady { link, mark: 9, needs_names: false, binds_keys: true },
+        Time::ZERO,
+    );
     for grant in [BAD, GOOD] {
         let rights = Rights::all().bits();
         let offer = GrantOffer { grant, len: 4096, rights, scope: Scope::Network, keys: vec![None] };
-        machine.handle_frame(PEER, Frame::Grant(offer), 0);
+        machine.handle_frame(PEER, Frame::Grant(offer), Time::ZERO);
     }
     let bind = |machine: &mut Machine, grant, now| {
         let keys = vec![BoundKey { grant, address: 4096, key: grant.0 }];
         machine.handle_frame(PEER, Frame::Keys { link, keys }, now);
     };
-    machine.handle_frame(PEER, Frame::Counter { counter: counter(), names: Vec::new() }, 0);
-    bind(&mut machine, GOOD, 0);
+    machine.handle_frame(PEER, Frame::Counter { counter: counter(), names: Vec::new() }, Time::ZERO);
+    bind(&mut machine, GOOD, Time::ZERO);
     submit(&mut machine, 1, BAD, 2, 0);
     events(&mut machine);
     let long = 10 * (tuning().stall + tuning().drain);
@@ -226,12 +235,12 @@ fn a_transfer_that_waits_for_its_key_delays_no_other_and_ends_no_link() {
             machine.handle_completed(0, slot, None, Ok(()));
         }
         assert_eq!(ended(&mut machine), [(1 + now, false)]);
-        machine.handle_frame(PEER, Frame::Ping { nonce: now }, now);
-        machine.begin_step(now);
+        machine.handle_frame(PEER, Frame::Ping { nonce: now }, Time(now));
+        machine.begin_step(Time(now));
         machine.end_step();
         assert!(machine.poll_control().is_none(), "the link goes on");
     }
-    bind(&mut machine, BAD, long);
+    bind(&mut machine, BAD, Time(long));
     let posted = post(&mut machine);
     assert_eq!(posted.iter().map(|(_, key)| *key).collect::<Vec<_>>(), [BAD; 2]);
     posted.iter().for_each(|(slot, _)| machine.handle_completed(0, *slot, None, Ok(())));
@@ -251,17 +260,17 @@ fn a_transfer_that_waits_for_its_key_delays_no_other_and_ends_no_link() {
     // One that is aborted while it waits. Others are performed meanwhile.
     let offer =
         GrantOffer { grant: GrantId(9), len: 4096, rights: 7, scope: Scope::Network, keys: vec![None] };
-    machine.handle_frame(PEER, Frame::Grant(offer), long);
+    machine.handle_frame(PEER, Frame::Grant(offer), Time(long));
     submit(&mut machine, 2, GrantId(9), 1, long);
-    assert!(post(&mut machine).is_empty() && machine.short_request(&short, long).is_some());
-    machine.abort_op(PEER, OpId(2), &TransferFault::Rail(Box::new(not_mapped())), long);
+    assert!(post(&mut machine).is_empty() && machine.short_request(&short, Time(long)).is_some());
+    machine.abort_op(PEER, OpId(2), &TransferFault::Rail(Box::new(not_mapped())), Time(long));
     assert_eq!(ended(&mut machine), [(2, true)]);
     submit(&mut machine, 3, GOOD, 1, long);
-    assert!(machine.short_request(&short, long).is_none(), "one is queued");
+    assert!(machine.short_request(&short, Time(long)).is_none(), "one is queued");
     let (slot, _) = post(&mut machine)[0];
     machine.handle_completed(0, slot, None, Ok(()));
     assert!(post(&mut machine).is_empty() && machine.is_idle());
-    assert!(machine.short_request(&short, long).is_some());
+    assert!(machine.short_request(&short, Time(long)).is_some());
 }
 
 #[test]
@@ -271,13 +280,13 @@ fn an_atomic_fails_with_its_key_and_had_no_effect() {
         let request = AtomicOperation::FetchAdd { add: 1 };
         NewAtomic { op: OpId(op), peer: PEER, grant, offset: 0, request }
     };
-    machine.change_atomic(new(1, BAD), 0);
-    machine.change_atomic(new(2, BAD), 0);
+    machine.change_atomic(new(1, BAD), Time::ZERO);
+    machine.change_atomic(new(2, BAD), Time::ZERO);
     let posted = post(&mut machine);
     assert_eq!(posted.len(), 2);
     fail(&mut machine, posted[0].0);
-    machine.change_atomic(new(3, BAD), 0);
-    machine.change_atomic(new(4, GOOD), 0);
+    machine.change_atomic(new(3, BAD), Time::ZERO);
+    machine.change_atomic(new(4, GOOD), Time::ZERO);
     fail(&mut machine, posted[1].0);
     let (slot, key) = post(&mut machine)[0];
     assert_eq!(key, GOOD);
@@ -299,9 +308,9 @@ fn an_atomic_fails_with_its_key_and_had_no_effect() {
 fn an_atomic_over_a_lost_link_keeps_its_grant_from_being_confirmed() {
     let mut machine = granted(properties());
     let request = AtomicOperation::FetchAdd { add: 1 };
-    machine.change_atomic(NewAtomic { op: OpId(1), peer: PEER, grant: GOOD, offset: 0, request }, 0);
+    machine.change_atomic(NewAtomic { op: OpId(1), peer: PEER, grant: GOOD, offset: 0, request }, Time::ZERO);
     let (slot, _) = post(&mut machine)[0];
-    machine.handle_frame(PEER, Frame::Revoke { grant: GOOD }, MS);
+    machine.handle_frame(PEER, Frame::Revoke { grant: GOOD }, Time(MS));
     frames(&mut machine);
     let error = RailError::new("atomic", "no answer", "try again");
     machine.handle_completed(0, slot, None, Err(RequestError::Link(error)));
@@ -310,14 +319,14 @@ fn an_atomic_over_a_lost_link_keeps_its_grant_from_being_confirmed() {
     let is_word = |frame: &Frame| matches!(frame, Frame::Revoked { grant: GOOD });
     let said = frames(&mut machine);
     assert!(!said.iter().any(is_word), "the link is not drained: {said:?}");
-    machine.begin_step(3 * MS);
+    machine.begin_step(Time(3 * MS));
     machine.end_polls();
     machine.end_step();
     let said = frames(&mut machine);
     let question = said.iter().find(|frame| matches!(frame, Frame::Settle { .. }));
     let Some(Frame::Settle { link, counter }) = question.cloned() else { panic!("{said:?}") };
     assert!(!said.iter().any(is_word), "{said:?}");
-    machine.handle_frame(PEER, Frame::Settled { link, counter, pages: 0 }, 4 * MS);
+    machine.handle_frame(PEER, Frame::Settled { link, counter, pages: 0 }, Time(4 * MS));
     assert!(frames(&mut machine).iter().any(is_word));
 }
 
@@ -328,17 +337,18 @@ fn what_waits_for_a_link_does_not_keep_a_peer_from_being_closed_for_ever() {
     let error = RailError::new("poll", "the card is gone", "none");
     machine.handle_link_down(0, LINK, &error);
     for now in 1..5 {
-        machine.begin_step(now * MS);
+        machine.begin_step(Time(now * MS));
         machine.end_polls();
         machine.end_step();
     }
     let request = AtomicOperation::FetchAdd { add: 1 };
-    machine.change_atomic(NewAtomic { op: OpId(1), peer: PEER, grant: GOOD, offset: 0, request }, 5 * MS);
-    machine.leave(PEER, 5 * MS);
+    machine
+        .change_atomic(NewAtomic { op: OpId(1), peer: PEER, grant: GOOD, offset: 0, request }, Time(5 * MS));
+    machine.leave(PEER, Time(5 * MS));
     let answered = |machine: &mut Machine, now: u64| {
-        machine.handle_frame(PEER, Frame::Pong { nonce: 0 }, now);
+        machine.handle_frame(PEER, Frame::Pong { nonce: 0 }, Time(now));
         while machine.poll_control().is_some() {}
-        machine.begin_step(now);
+        machine.begin_step(Time(now));
         machine.end_step();
         let is_lost =
             |event: &Event| matches!(event, Event::Atomic(OpId(1), Err(AtomicError::PeerLost { .. })));
@@ -357,7 +367,7 @@ fn a_link_ends_with_what_cannot_fail_alone() {
     for sends in [false, true] {
         let mut machine = granted(if sends { unordered() } else { naming() });
         match sends {
-            true => machine.send_message(OpId(1), PEER, vec![1], 0),
+            true => machine.send_message(OpId(1), PEER, vec![1], Time::ZERO),
             false => submit(&mut machine, 1, BAD, 1, 0),
         }
         let posted = post(&mut machine);
@@ -371,14 +381,14 @@ fn a_link_ends_with_what_cannot_fail_alone() {
 #[test]
 fn a_message_that_a_link_never_takes_ends_no_link() {
     let mut machine = granted(unordered());
-    machine.send_message(OpId(1), PEER, vec![7; 40], 0);
+    machine.send_message(OpId(1), PEER, vec![7; 40], Time::ZERO);
     machine.begin_round(4);
     let slot = machine.poll_post().expect("it is posted").slot;
     let error = RailError::new("post", "40 bytes exceed the maximum of 8", "send less");
     machine.handle_posted(slot, Err(Refusal::Never(error)));
     assert!(machine.poll_post().is_none());
     assert_eq!(frames(&mut machine), [Frame::Message { sequence: 0, bytes: vec![7; 40] }]);
-    machine.handle_frame(PEER, Frame::Held { next: 1 }, 0);
+    machine.handle_frame(PEER, Frame::Held { next: 1 }, Time::ZERO);
     let told = events(&mut machine);
     assert!(told.iter().any(|event| matches!(event, Event::Sent(OpId(1), Ok(())))), "{told:?}");
     assert!(!told.iter().any(|event| matches!(event, Event::Peer(_, PeerChange::LinkLost { .. }))));

@@ -3,6 +3,7 @@
 use super::*;
 use crate::access::Access;
 use crate::ids::GrantId;
+use crate::time::Time;
 
 fn shared() -> Properties {
     Properties {
@@ -18,13 +19,17 @@ fn shared() -> Properties {
 fn connected() -> Machine {
     let (mut machine, end, link) = answered_over(shared());
     machine.handle_connected(end, Ok(()));
-    machine.handle_frame(PEER, Frame::LinkReady { link, mark: 9, needs_names: false, binds_keys: true }, 0);
+    machine.handle_frame(
+        PEER,
+        Frame::LinkReady { link, mark: 9, needs_names: false, binds_keys: true },
+        Time::ZERO,
+    );
     machine
 }
 
 /// Grants memory, and binds its key.
 fn bound(machine: &mut Machine) -> GrantId {
-    let grant = machine.grant(PEER, 1 << 20, Rights::all(), over_network(vec![None]), 0);
+    let grant = machine.grant(PEER, 1 << 20, Rights::all(), over_network(vec![None]), Time::ZERO);
     assert!(matches!(machine.poll_control(), Some(Control::BindKey { .. })));
     machine.handle_key_bound(0, LINK, grant, Ok((0, 7)));
     grant
@@ -34,7 +39,7 @@ fn bound(machine: &mut Machine) -> GrantId {
 fn revoked() -> (Machine, GrantId) {
     let mut machine = connected();
     let grant = bound(&mut machine);
-    machine.revoke(Some(OpId(1)), grant, 100 * MS, 0);
+    machine.revoke(Some(OpId(1)), grant, Time(100 * MS), Time::ZERO);
     assert!(machine.poll_control().is_none());
     (machine, grant)
 }
@@ -44,7 +49,7 @@ fn ended() -> KeysEnded {
 }
 
 fn run(machine: &mut Machine, at: u64) -> Vec<Control> {
-    machine.begin_step(at);
+    machine.begin_step(Time(at));
     machine.end_step();
     std::iter::from_fn(|| machine.poll_control()).collect()
 }
@@ -52,7 +57,7 @@ fn run(machine: &mut Machine, at: u64) -> Vec<Control> {
 #[test]
 fn memory_of_a_peer_that_confirms_is_given_back_with_the_report() {
     let (mut machine, grant) = revoked();
-    machine.handle_frame(PEER, Frame::Revoked { grant }, MS);
+    machine.handle_frame(PEER, Frame::Revoked { grant }, Time(MS));
     assert!(matches!(machine.poll_control(), Some(Control::EndKeys { .. })));
     machine.handle_keys_ended(grant, ended());
     assert!(machine.poll_control().is_none(), "the word of the peer is no proof");
@@ -84,7 +89,7 @@ fn a_proof_is_asked_for_until_it_is_there_or_the_deadline_has_passed() {
             machine.handle_key_proven(0, grant, true);
         } else {
             assert!(!run(&mut machine, 99 * MS).iter().any(|it| matches!(it, Control::GiveBack { .. })));
-            machine.begin_step(100 * MS);
+            machine.begin_step(Time(100 * MS));
             machine.end_step();
         }
         let given = machine.poll_control();
@@ -101,15 +106,15 @@ fn published_memory_is_not_said_to_be_revoked_before_that_is_proven() {
     for has_word in [false, true] {
         let mut machine = connected();
         let publication = machine.publish(Rights::all(), Access::Anyone);
-        machine.handle_frame(PEER, Frame::Open { publication }, 0);
+        machine.handle_frame(PEER, Frame::Open { publication }, Time::ZERO);
         assert!(matches!(machine.poll_control(), Some(Control::GrantPublished { .. })));
         let grant = bound(&mut machine);
         machine.handle_published(publication, PEER, Ok(grant));
-        machine.withdraw_from(OpId(1), publication, (PEER, &[]), 100 * MS, 0);
+        machine.withdraw_from(OpId(1), publication, (PEER, &[]), Time(100 * MS), Time::ZERO);
         run(&mut machine, 75 * MS);
         machine.handle_keys_ended(grant, ended());
         if has_word {
-            machine.handle_frame(PEER, Frame::Revoked { grant }, 80 * MS);
+            machine.handle_frame(PEER, Frame::Revoked { grant }, Time(80 * MS));
         }
         let control = run(&mut machine, 100 * MS);
         assert!(!control.iter().any(|it| matches!(it, Control::GiveBack { .. })), "{control:?}");
@@ -117,7 +122,7 @@ fn published_memory_is_not_said_to_be_revoked_before_that_is_proven() {
         assert!(told.iter().any(|event| matches!(event, Event::Revoked(OpId(1), Err(_)))), "{told:?}");
 
         // It goes on, and the owner can wait again.
-        machine.withdraw_from(OpId(2), publication, (PEER, &[]), 300 * MS, 101 * MS);
+        machine.withdraw_from(OpId(2), publication, (PEER, &[]), Time(300 * MS), Time(101 * MS));
         machine.handle_key_proven(0, grant, true);
         let given = std::iter::from_fn(|| machine.poll_control()).last();
         assert!(matches!(given, Some(Control::GiveBack { op: None, .. })), "{given:?}");
@@ -131,12 +136,12 @@ fn published_memory_is_not_said_to_be_revoked_before_that_is_proven() {
 fn a_rail_that_has_died_proves_nothing() {
     let mut machine = connected();
     let publication = machine.publish(Rights::all(), Access::Anyone);
-    machine.handle_frame(PEER, Frame::Open { publication }, 0);
+    machine.handle_frame(PEER, Frame::Open { publication }, Time::ZERO);
     assert!(matches!(machine.poll_control(), Some(Control::GrantPublished { .. })));
     let grant = bound(&mut machine);
     machine.handle_published(publication, PEER, Ok(grant));
-    machine.withdraw_from(OpId(1), publication, (PEER, &[]), 100 * MS, 0);
-    machine.handle_frame(PEER, Frame::Revoked { grant }, MS);
+    machine.withdraw_from(OpId(1), publication, (PEER, &[]), Time::from_nanos(100 * MS), Time::ZERO);
+    machine.handle_frame(PEER, Frame::Revoked { grant }, Time::from_nanos(MS));
     assert!(matches!(machine.poll_control(), Some(Control::EndKeys { .. })));
     machine.handle_keys_ended(grant, ended());
     assert!(machine.ask_reset(0));
@@ -153,7 +158,7 @@ fn a_rail_that_has_died_proves_nothing() {
 #[test]
 fn a_lost_peer_is_proven_to_have_stopped_soon() {
     let (mut machine, grant) = revoked();
-    machine.handle_disconnected(PEER, LostReason::Gone, MS);
+    machine.handle_disconnected(PEER, LostReason::Gone, Time(MS));
     let control = run(&mut machine, 10 * MS);
     assert!(control.iter().any(|it| matches!(it, Control::EndKeys { .. })), "{control:?}");
     machine.handle_keys_ended(grant, ended());
@@ -167,8 +172,8 @@ fn a_lost_peer_is_proven_to_have_stopped_soon() {
 #[test]
 fn a_peer_that_says_that_it_has_stopped_must_confirm_it() {
     let (mut machine, grant) = revoked();
-    machine.revoke(None, grant, u64::MAX, MS);
-    machine.handle_frame(PEER, Frame::Revoked { grant }, 2 * MS);
+    machine.revoke(None, grant, Time::NEVER, Time(MS));
+    machine.handle_frame(PEER, Frame::Revoked { grant }, Time(2 * MS));
     machine.poll_control();
     machine.handle_keys_ended(grant, ended());
     assert!(run(&mut machine, 900 * MS).is_empty());

@@ -4,6 +4,7 @@ use super::hostile::{grant as offer, submit_page};
 use super::*;
 use crate::ids::GrantId;
 use crate::machine::{Direction, GrantRange, Regions, TransferFault};
+use crate::time::Time;
 use crate::wire::GrantOffer;
 
 /// The rails of the machine, and of the peer.
@@ -26,8 +27,8 @@ fn greeted_over_both() -> Machine {
     (hello.grants, hello.counters) = (4, 4);
     let rails = rails.map(|properties| RailInfo { properties, must_be_polled: false });
     let mut machine = Machine::new(rails.into(), Hello::new(1), tuning(), [1; 32]);
-    assert_eq!(machine.add_peer(true, 0), PEER);
-    machine.handle_frame(PEER, Frame::Hello(hello), 0);
+    assert_eq!(machine.add_peer(true, Time::ZERO), PEER);
+    machine.handle_frame(PEER, Frame::Hello(hello), Time::ZERO);
     machine
 }
 
@@ -35,7 +36,7 @@ fn greeted_over_both() -> Machine {
 fn openings(machine: &mut Machine, times: std::ops::Range<u64>) -> Vec<Opening> {
     let mut openings = Vec::new();
     for now in times.step_by(MS as usize / 10) {
-        machine.begin_step(now);
+        machine.begin_step(Time(now));
         while let Some(control) = machine.poll_control() {
             if let Control::OpenLink(opening) = control {
                 openings.push(opening);
@@ -55,11 +56,15 @@ fn connect(machine: &mut Machine, opening: Opening, now: u64) {
         _ => None,
     });
     let LinkOffer { link, from, to, .. } = offered.expect("the end is sent to the peer");
-    machine.handle_frame(PEER, Frame::Link(LinkOffer { link, from: to, to: from, address: vec![2] }), now);
+    machine.handle_frame(
+        PEER,
+        Frame::Link(LinkOffer { link, from: to, to: from, address: vec![2] }),
+        Time(now),
+    );
     let Some(Control::Connect { end, .. }) = machine.poll_control() else { panic!("not connected") };
     machine.handle_connected(end, Ok(()));
     let ready = Frame::LinkReady { link, mark: 9, needs_names: false, binds_keys: false };
-    machine.handle_frame(PEER, ready, now);
+    machine.handle_frame(PEER, ready, Time(now));
 }
 
 /// Returns a machine with a link within the host, at the time of 10 ms.
@@ -102,9 +107,9 @@ fn a_grant_over_the_network_connects_those_rails() {
     let mut machine = within_host();
     assert_eq!(machine.grant_scopes(PEER), [Scope::Host, Scope::Network]);
     let keys = RemoteKeys { scope: Scope::Host, by_rail: vec![None, Some((0, 1))] };
-    machine.grant(PEER, 64, Rights::WRITE, keys, 10 * MS);
+    machine.grant(PEER, 64, Rights::WRITE, keys, Time(10 * MS));
     assert!(openings(&mut machine, 10 * MS..20 * MS).is_empty());
-    machine.grant(PEER, 64, Rights::WRITE, over_network(vec![Some((0, 1)), None]), 10 * MS);
+    machine.grant(PEER, 64, Rights::WRITE, over_network(vec![Some((0, 1)), None]), Time(10 * MS));
     connect_network(&mut machine);
     assert_eq!(machine.grant_scopes(PEER), [Scope::Host, Scope::Network]);
 }
@@ -112,9 +117,9 @@ fn a_grant_over_the_network_connects_those_rails() {
 #[test]
 fn a_grant_of_the_peer_over_the_network_connects_those_rails() {
     let mut machine = within_host();
-    machine.handle_frame(PEER, offer_over(Scope::Host, GrantId(1)), 10 * MS);
+    machine.handle_frame(PEER, offer_over(Scope::Host, GrantId(1)), Time(10 * MS));
     assert!(openings(&mut machine, 10 * MS..20 * MS).is_empty());
-    machine.handle_frame(PEER, offer_over(Scope::Network, GrantId(2)), 10 * MS);
+    machine.handle_frame(PEER, offer_over(Scope::Network, GrantId(2)), Time(10 * MS));
     connect_network(&mut machine);
 }
 
@@ -129,7 +134,7 @@ fn a_link_within_the_host_that_fails_is_replaced_by_the_others() {
 
     let mut machine = within_host();
     let (link, reason) = (LinkId(0), "the socket is closed".to_owned());
-    machine.handle_frame(PEER, Frame::LinkLost { link, is_quiet: true, reason }, 10 * MS);
+    machine.handle_frame(PEER, Frame::LinkLost { link, is_quiet: true, reason }, Time(10 * MS));
     assert_eq!(machine.grant_scopes(PEER), [Scope::Network, Scope::Host]);
     let rails = openings(&mut machine, 10 * MS..20 * MS).into_iter().map(|opening| opening.rail);
     assert_eq!(rails.collect::<Vec<_>>(), [NETWORK, HOST]);
@@ -141,7 +146,7 @@ fn pages_go_over_rails_of_the_scope_of_their_grant() {
     for (grant, scope) in
         [(GrantId(1), Scope::Network), (GrantId(2), Scope::Host), (GrantId(3), Scope::Network)]
     {
-        machine.handle_frame(PEER, offer_over(scope, grant), 10 * MS);
+        machine.handle_frame(PEER, offer_over(scope, grant), Time(10 * MS));
         submit_page(&mut machine, OpId(grant.0), grant, 10 * MS);
     }
     assert_eq!(posted_over(&mut machine), Some(HOST), "the others wait for their link");
@@ -161,12 +166,12 @@ fn a_revoke_within_the_host_resets_no_card() {
         let mut machine = within_host();
         let key = |rail| (rail == scope).then_some((0, 1));
         let by_rail = [Scope::Network, Scope::Host].map(key).to_vec();
-        let grant = machine.grant(PEER, 64, Rights::WRITE, RemoteKeys { scope, by_rail }, 10 * MS);
-        machine.revoke(Some(OpId(1)), grant, 100 * MS, 10 * MS);
-        machine.handle_disconnected(PEER, LostReason::Gone, 10 * MS);
+        let grant = machine.grant(PEER, 64, Rights::WRITE, RemoteKeys { scope, by_rail }, Time(10 * MS));
+        machine.revoke(Some(OpId(1)), grant, Time(100 * MS), Time(10 * MS));
+        machine.handle_disconnected(PEER, LostReason::Gone, Time(10 * MS));
         let mut seen = (0, 0);
         for now in (10 * MS..30 * MS).step_by(MS as usize) {
-            machine.begin_step(now);
+            machine.begin_step(Time(now));
             while let Some(control) = machine.poll_control() {
                 match control {
                     Control::EndKeys { .. } => {
@@ -193,7 +198,7 @@ fn regions_of_different_scopes_are_refused() {
     let mut machine = within_host();
     for (grant, scope) in [(GrantId(1), Scope::Network), (GrantId(2), Scope::Host), (GrantId(3), Scope::Host)]
     {
-        machine.handle_frame(PEER, offer_over(scope, grant), 10 * MS);
+        machine.handle_frame(PEER, offer_over(scope, grant), Time(10 * MS));
     }
     let mut outcome = |grants: &[GrantId]| {
         let regions = grants.iter().map(|grant| GrantRange { grant: *grant, base: 0, len: 64 });

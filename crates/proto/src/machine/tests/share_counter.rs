@@ -5,6 +5,7 @@ use crate::access::Access;
 use crate::counter::{CounterId, Outcome};
 use crate::error::OpenError;
 use crate::ids::SharedCounterId;
+use crate::time::Time;
 
 fn answers(machine: &mut Machine) -> Vec<Frame> {
     let is_answer =
@@ -15,7 +16,7 @@ fn answers(machine: &mut Machine) -> Vec<Frame> {
 /// Lets the peer open a shared counter, and returns the counter that it gets.
 fn open(machine: &mut Machine, shared: SharedCounterId) -> Option<CounterId> {
     frames(machine);
-    machine.handle_frame(PEER, Frame::OpenCounter { shared }, 0);
+    machine.handle_frame(PEER, Frame::OpenCounter { shared }, Time::ZERO);
     let sent = frames(machine);
     let opened = sent.iter().find_map(|frame| match frame {
         Frame::CounterOpened { shared: of, counter } if *of == shared => Some(*counter),
@@ -38,7 +39,7 @@ fn joined(machine: &mut Machine) -> Vec<CounterId> {
 fn a_peer_that_asks_often_gets_one_counter() {
     let mut machine = ready();
     let shared = machine.share_counter(Access::Anyone);
-    machine.handle_frame(PEER, Frame::OpenCounter { shared }, 0);
+    machine.handle_frame(PEER, Frame::OpenCounter { shared }, Time::ZERO);
     let sent = frames(&mut machine);
     let place = |wanted: fn(&Frame) -> bool| sent.iter().position(wanted).unwrap();
     let announced = place(|frame| matches!(frame, Frame::Counter { .. }));
@@ -47,7 +48,7 @@ fn a_peer_that_asks_often_gets_one_counter() {
     assert_eq!(open(&mut machine, shared), Some(counter));
     assert!(joined(&mut machine).is_empty(), "once");
     assert_eq!(open(&mut machine, SharedCounterId(!shared.to_raw())), None);
-    machine.close_shared_counter(shared, 0);
+    machine.close_shared_counter(shared, Time::ZERO);
     assert!(frames(&mut machine).contains(&Frame::CounterClosed { counter }));
     assert_eq!(open(&mut machine, shared), None);
     assert_eq!(machine.census().counters, 0);
@@ -71,7 +72,7 @@ fn a_peer_gets_no_more_counters_than_it_accepts() {
     // The hello of the peer accepts four.
     let opened: Vec<bool> = shared.iter().map(|it| open(&mut machine, *it).is_some()).collect();
     assert_eq!(opened, [true, true, true, true, false]);
-    machine.close_shared_counter(shared[0], 0);
+    machine.close_shared_counter(shared[0], Time::ZERO);
     assert!(open(&mut machine, shared[4]).is_some());
 }
 
@@ -81,25 +82,25 @@ fn a_lost_peer_takes_no_counter_with_it() {
     let shared = machine.share_counter(Access::Anyone);
     let counter = open(&mut machine, shared).unwrap();
     events(&mut machine);
-    machine.handle_frame(PEER, Frame::Goodbye, 0);
+    machine.handle_frame(PEER, Frame::Goodbye, Time::ZERO);
     let told = events(&mut machine);
     let is_end =
         |event: &Event| matches!(event, Event::CounterEnded(of, Outcome::PeerLost) if *of == counter);
     assert!(told.iter().any(is_end), "{told:?}");
     assert_eq!(machine.census().counters, 0, "its place is free");
-    machine.close_shared_counter(shared, 0);
+    machine.close_shared_counter(shared, Time::ZERO);
 }
 
 #[test]
 fn a_refusal_is_no_answer_to_a_later_request_either() {
     let mut machine = ready();
-    machine.open_shared_counter(OpId(1), PEER, SharedCounterId(7), 0);
-    machine.open_shared_counter(OpId(2), PEER, SharedCounterId(7), 0);
+    machine.open_shared_counter(OpId(1), PEER, SharedCounterId(7), Time::ZERO);
+    machine.open_shared_counter(OpId(2), PEER, SharedCounterId(7), Time::ZERO);
     frames(&mut machine);
     machine.handle_frame(
         PEER,
         Frame::CounterNotOpened { shared: SharedCounterId(7), reason: "not yet".to_owned() },
-        0,
+        Time::ZERO,
     );
     let told = events(&mut machine);
     assert!(matches!(told[..], [.., Event::CounterOpened(OpId(1), Err(_))]), "{told:?}");
@@ -110,20 +111,32 @@ fn a_refusal_is_no_answer_to_a_later_request_either() {
 fn every_request_to_open_a_counter_is_answered() {
     let mut machine = ready();
     for (op, shared) in [(1, 7), (2, 7), (3, 8), (4, 9), (5, 10)] {
-        machine.open_shared_counter(OpId(op), PEER, SharedCounterId(shared), 0);
+        machine.open_shared_counter(OpId(op), PEER, SharedCounterId(shared), Time::ZERO);
     }
     let sent = frames(&mut machine);
     let count = sent.iter().filter(|frame| matches!(frame, Frame::OpenCounter { .. })).count();
     assert_eq!(count, 4, "once for each counter");
     let [known, unknown] = [5, 6].map(CounterId::from_raw);
-    machine.handle_frame(PEER, Frame::Counter { counter: known, names: Vec::new() }, 0);
-    machine.handle_frame(PEER, Frame::CounterOpened { shared: SharedCounterId(7), counter: known }, 0);
-    machine.handle_frame(PEER, Frame::CounterOpened { shared: SharedCounterId(8), counter: unknown }, 0);
-    machine.handle_frame(PEER, Frame::CounterOpened { shared: SharedCounterId(8), counter: known }, 0);
+    machine.handle_frame(PEER, Frame::Counter { counter: known, names: Vec::new() }, Time::ZERO);
+    machine.handle_frame(
+        PEER,
+        Frame::CounterOpened { shared: SharedCounterId(7), counter: known },
+        Time::ZERO,
+    );
+    machine.handle_frame(
+        PEER,
+        Frame::CounterOpened { shared: SharedCounterId(8), counter: unknown },
+        Time::ZERO,
+    );
+    machine.handle_frame(
+        PEER,
+        Frame::CounterOpened { shared: SharedCounterId(8), counter: known },
+        Time::ZERO,
+    );
     let reason = "no".repeat(10_000);
-    machine.handle_frame(PEER, Frame::CounterNotOpened { shared: SharedCounterId(9), reason }, 0);
-    machine.handle_disconnected(PEER, LostReason::Gone, 0);
-    machine.open_shared_counter(OpId(6), PEER, SharedCounterId(7), 0);
+    machine.handle_frame(PEER, Frame::CounterNotOpened { shared: SharedCounterId(9), reason }, Time::ZERO);
+    machine.handle_disconnected(PEER, LostReason::Gone, Time::ZERO);
+    machine.open_shared_counter(OpId(6), PEER, SharedCounterId(7), Time::ZERO);
     let told: Vec<_> = events(&mut machine)
         .into_iter()
         .filter_map(

@@ -6,6 +6,7 @@ use crate::ids::GrantId;
 use crate::machine::{Direction, ShortRequest, ShortTransfer};
 use crate::plan::Extent;
 use crate::rail::{RemoteSegment, WorkRequest};
+use crate::time::Time;
 use crate::wire::GrantOffer;
 
 const GRANT: GrantId = GrantId(5);
@@ -28,12 +29,16 @@ fn performing() -> (Machine, LinkId) {
     };
     let (mut machine, end, link) = answered_over(performing);
     machine.handle_connected(end, Ok(()));
-    machine.handle_frame(PEER, Frame::LinkReady { link, mark: 9, needs_names: false, binds_keys: false }, 0);
+    machine.handle_frame(
+        PEER,
+        Frame::LinkReady { link, mark: 9, needs_names: false, binds_keys: false },
+        Time::ZERO,
+    );
     let rights = (Rights::READ | Rights::WRITE).bits();
     let keys = vec![Some((ADDRESS, KEY))];
     let offer = GrantOffer { grant: GRANT, len: 4096, rights, scope: Scope::Network, keys };
-    machine.handle_frame(PEER, Frame::Grant(offer), 0);
-    machine.handle_frame(PEER, Frame::Counter { counter: counter(), names: Vec::new() }, 0);
+    machine.handle_frame(PEER, Frame::Grant(offer), Time::ZERO);
+    machine.handle_frame(PEER, Frame::Counter { counter: counter(), names: Vec::new() }, Time::ZERO);
     post_all(&mut machine);
     frames(&mut machine);
     events(&mut machine);
@@ -62,7 +67,7 @@ fn short() -> ShortTransfer {
 }
 
 fn perform(machine: &mut Machine) -> ShortRequest {
-    machine.short_request(&short(), 3).expect("nothing is before it")
+    machine.short_request(&short(), Time(3)).expect("nothing is before it")
 }
 
 #[test]
@@ -73,13 +78,13 @@ fn one_is_performed_in_its_place_and_counted() {
     let bits = Immediate::new(counter(), 1).unwrap().to_bits();
     assert_eq!((request.rail, request.link), (0, LINK));
     assert_eq!(request.request, WorkRequest::Write { target, immediate: Some(bits) });
-    let stats = machine.handle_performed(&short(), &request, 10);
+    let stats = machine.handle_performed(&short(), &request, Time(10));
     assert_eq!((stats.pages, stats.operations(), stats.bytes()), (1, 1, 64));
     assert_eq!((stats.links[0].link, stats.links[0].immediates), (link.0, 1));
     assert_eq!(stats.elapsed().as_nanos(), 7);
     assert!(machine.is_idle() && events(&mut machine).is_empty() && frames(&mut machine).is_empty());
     let read = ShortTransfer { direction: Direction::Read, counter: None, ..short() };
-    let request = machine.short_request(&read, 11).expect("nothing is before it");
+    let request = machine.short_request(&read, Time(11)).expect("nothing is before it");
     assert_eq!(request.request, WorkRequest::Read { target });
 }
 
@@ -88,17 +93,17 @@ fn what_the_peer_did_not_get_is_added_after_its_link_is_lost() {
     let (mut machine, link) = performing();
     for _ in 0..3 {
         let request = perform(&mut machine);
-        machine.handle_performed(&short(), &request, 4);
+        machine.handle_performed(&short(), &request, Time(4));
     }
     machine.handle_link_down(0, LINK, &RailError::new("poll", "it was cut", "none"));
-    assert!(machine.short_request(&short(), 5).is_none(), "no link is left");
+    assert!(machine.short_request(&short(), Time(5)).is_none(), "no link is left");
     while machine.poll_control().is_some() {}
-    machine.begin_step(2 * MS);
+    machine.begin_step(Time(2 * MS));
     machine.end_step();
     while machine.poll_control().is_some() {}
     let asked = frames(&mut machine);
     assert!(asked.contains(&Frame::Settle { link, counter: counter() }), "{asked:?}");
-    machine.handle_frame(PEER, Frame::Settled { link, counter: counter(), pages: 1 }, 6);
+    machine.handle_frame(PEER, Frame::Settled { link, counter: counter(), pages: 1 }, Time(6));
     assert_eq!(frames(&mut machine), [Frame::Add { counter: counter(), pages: 2 }]);
 }
 
@@ -115,12 +120,12 @@ fn what_is_not_possible_is_not_performed() {
     let far_outside = ShortTransfer { remote: extent(u64::MAX, 64), ..short() };
     let long = ShortTransfer { own: extent(0, 65), remote: extent(0, 65), ..short() };
     for new in [other, gone, uncounted, beyond, wrapped, outside, far_outside, long] {
-        assert!(machine.short_request(&new, 1).is_none(), "{new:?}");
+        assert!(machine.short_request(&new, Time(1)).is_none(), "{new:?}");
     }
     let last = ShortTransfer { base: 4096 - 128, remote: extent(64, 64), ..short() };
-    assert!(machine.short_request(&last, 1).is_some());
-    machine.handle_frame(PEER, Frame::Revoke { grant: GRANT }, 2);
-    assert!(machine.short_request(&short(), 2).is_none());
+    assert!(machine.short_request(&last, Time(1)).is_some());
+    machine.handle_frame(PEER, Frame::Revoke { grant: GRANT }, Time(2));
+    assert!(machine.short_request(&short(), Time(2)).is_none());
 }
 
 #[test]
@@ -129,25 +134,25 @@ fn rights_are_those_of_the_grant() {
     let keys = vec![Some((ADDRESS, KEY))];
     let rights = Rights::READ.bits();
     let offer = GrantOffer { grant: GrantId(6), len: 4096, rights, scope: Scope::Network, keys };
-    machine.handle_frame(PEER, Frame::Grant(offer), 0);
+    machine.handle_frame(PEER, Frame::Grant(offer), Time::ZERO);
     let write = ShortTransfer { grant: GrantId(6), ..short() };
-    assert!(machine.short_request(&write, 1).is_none());
-    assert!(machine.short_request(&ShortTransfer { direction: Direction::Read, ..write }, 1).is_some());
+    assert!(machine.short_request(&write, Time(1)).is_none());
+    assert!(machine.short_request(&ShortTransfer { direction: Direction::Read, ..write }, Time(1)).is_some());
 }
 
 #[test]
 fn nothing_overtakes_what_is_queued() {
     let (mut machine, _) = performing();
     hostile::submit_page(&mut machine, OpId(9), GRANT, 1);
-    assert!(machine.short_request(&short(), 1).is_none(), "a transfer is queued");
+    assert!(machine.short_request(&short(), Time(1)).is_none(), "a transfer is queued");
     machine.begin_round(0);
     let slot = machine.poll_post().expect("it is posted").slot;
     machine.handle_posted(slot, Ok(()));
     assert!(machine.poll_post().is_none());
-    assert!(machine.short_request(&short(), 2).is_none(), "a transfer is in flight");
+    assert!(machine.short_request(&short(), Time(2)).is_none(), "a transfer is in flight");
     machine.handle_completed(0, slot, None, Ok(()));
     post_all(&mut machine);
-    assert!(machine.short_request(&short(), 3).is_some(), "it is done");
-    machine.send_message(OpId(10), PEER, vec![1], 4);
-    assert!(machine.short_request(&short(), 4).is_none(), "a message is queued");
+    assert!(machine.short_request(&short(), Time(3)).is_some(), "it is done");
+    machine.send_message(OpId(10), PEER, vec![1], Time(4));
+    assert!(machine.short_request(&short(), Time(4)).is_none(), "a message is queued");
 }
