@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
 use farreach_proto::counter::{CounterId, Outcome};
-use farreach_proto::error::{AtomicError, OpenError, SendError};
+use farreach_proto::error::{AtomicError, NotRevoked, OpenError, SendError};
 use farreach_proto::ids::SharedCounterId;
 use farreach_proto::machine::{Event, IdMap, OpId, OpenedMemory, PeerChange, PeerKey};
 use farreach_rail::{Carrier, RevokeAnswer, TransferAnswer};
@@ -55,7 +55,7 @@ pub(crate) enum Waiter {
     Atomic(Sender<Result<u64, AtomicError>>),
     Sent(Sender<Result<(), SendError>>),
     Revoked(Sender<RevokeAnswer>),
-    PeerRevoked(Sender<Result<(), &'static str>>),
+    PeerRevoked(Sender<Result<(), NotRevoked>>),
     Opened(Sender<Result<OpenedMemory, OpenError>>),
     CounterOpened(Sender<Result<CounterId, OpenError>>),
     Closed(Sender<()>),

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use farreach_proto::counter::Outcome;
-use farreach_proto::error::{AtomicError, OpenError, SendError};
+use farreach_proto::error::{AtomicError, NotRevoked, OpenError, SendError};
 use farreach_proto::machine::TransferFault;
 use farreach_proto::plan::PlanError;
 
@@ -235,9 +235,9 @@ impl Error {
         Self::plain(ErrorKind::NotGranted, message, fix)
     }
 
-    pub(crate) fn not_revoked(why: &str) -> Self {
+    pub(crate) fn not_revoked(why: NotRevoked) -> Self {
         let message = format!("the grant is not revoked yet: {why}");
-        Self::new(ErrorKind::Busy, message, why, "revoke the grant again")
+        Self::new(ErrorKind::Busy, message, why.to_string(), "revoke the grant again")
     }
 
     pub(crate) fn not_opened(error: &OpenError) -> Self {

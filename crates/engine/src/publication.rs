@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use farreach_memory::{Exposed, Shared};
-use farreach_proto::error::OpenError;
+use farreach_proto::error::{NotRevoked, OpenError};
 use farreach_proto::ids::PublicationId;
 use farreach_proto::machine::{Machine, OpId, OpenedMemory};
 use farreach_proto::time::Time;
@@ -365,7 +365,7 @@ impl<M: Published> fmt::Debug for Publication<M> {
 }
 
 struct PeerRevocation {
-    receiver: oneshot::Receiver<Result<(), &'static str>>,
+    receiver: oneshot::Receiver<Result<(), NotRevoked>>,
 }
 
 impl Answer<Result<(), Error>> for PeerRevocation {

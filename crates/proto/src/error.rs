@@ -51,6 +51,27 @@ pub enum OpenError {
     },
 }
 
+/// Reasons for which granted or published memory is not revoked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotRevoked {
+    /// There is no grant with this id, or it was revoked before.
+    #[error("there is no such grant")]
+    NoSuchGrant,
+    /// There is no publication with this id, or it is being withdrawn already.
+    #[error("there is no such publication")]
+    NoSuchPublication,
+    /// The grant was revoked again, and the later request gets the answer.
+    #[error("a later revoke replaced this one")]
+    Replaced,
+    /// The user holds the handle again, because a wait timed out.
+    #[error("the grant was returned to the user meanwhile")]
+    WithUser,
+    /// The deadline has passed, or no rail can tell. The peer loses its access in any case.
+    #[error("it is not proven that the peer cannot access the memory any more")]
+    NotProven,
+}
+
 /// Reasons for which an atomic failed, or its effect is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

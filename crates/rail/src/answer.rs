@@ -2,6 +2,7 @@
 //! the [carrier](crate::Carrier) holds for it.
 
 use farreach_memory::Exposed;
+use farreach_proto::error::NotRevoked;
 use farreach_proto::machine::TransferFault;
 use farreach_proto::stats::TransferStats;
 
@@ -24,5 +25,5 @@ pub enum RevokeAnswer {
     /// The memory is the user's again. Its keys show what is proven.
     Back(Exposed),
     /// The user holds the grant again, although the peer was told to stop. Contains the reason.
-    NotYet(&'static str),
+    NotYet(NotRevoked),
 }

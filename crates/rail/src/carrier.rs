@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use farreach_memory::{Buffer, Buffers, Exposed, Memory, ReadOnlyError, Slice};
 use farreach_proto::access::Access;
+use farreach_proto::error::NotRevoked;
 use farreach_proto::ids::{GrantId, PublicationId};
 use farreach_proto::inflight::SlotId;
 use farreach_proto::machine::{
@@ -676,10 +677,10 @@ impl Carrier {
     }
 
     /// Builds the answer to a revoke.
-    pub fn revoked(&mut self, op: OpId, revoked: Result<(), &'static str>) -> RevokeAnswer {
+    pub fn revoked(&mut self, op: OpId, revoked: Result<(), NotRevoked>) -> RevokeAnswer {
         match (revoked, self.memory.returned.remove(&op)) {
             (Ok(()), Some(memory)) => RevokeAnswer::Back(memory),
-            (Ok(()), None) => RevokeAnswer::NotYet("there is no such grant"),
+            (Ok(()), None) => RevokeAnswer::NotYet(NotRevoked::NoSuchGrant),
             (Err(why), _) => RevokeAnswer::NotYet(why),
         }
     }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use farreach_proto::counter::{CounterId, Outcome};
-use farreach_proto::error::{AtomicError, OpenError, SendError};
+use farreach_proto::error::{AtomicError, NotRevoked, OpenError, SendError};
 use farreach_proto::ids::SharedCounterId;
 use farreach_proto::lost::LostReason;
 use farreach_proto::machine::{Event, IdMap, OpId, OpenedMemory, PeerChange, PeerKey};
@@ -36,7 +36,7 @@ pub(crate) enum Awaited {
     Sent(Answer<Result<(), SendError>>),
     Revoked(Answer<RevokeAnswer>),
     /// A publication was withdrawn from a peer.
-    PeerRevoked(Answer<Result<(), &'static str>>),
+    PeerRevoked(Answer<Result<(), NotRevoked>>),
     Opened(Answer<Result<OpenedMemory, OpenError>>),
     CounterOpened(Answer<Result<CounterId, OpenError>>),
     Closed(Answer<()>),

@@ -14,6 +14,28 @@ use crate::access::{Access, canonical};
 /// of 253 bytes at most. After one more, nobody may open it any more.
 const EXPELLED_MAX: usize = 16_384;
 
+/// Reasons for which a peer may not open a publication or a shared counter. The peer gets them as text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NotOpened {
+    #[error("there is no such publication, or it was revoked")]
+    NoSuchPublication,
+    #[error("there is no such counter, or it was closed")]
+    NoSuchCounter,
+    #[error("the owner does not permit this peer")]
+    NotPermitted,
+    #[error("it was revoked")]
+    Revoked,
+    /// The grant of the peer still ends.
+    #[error("it was revoked, and that is not complete")]
+    Revoking,
+    #[error("it was revoked for so many names that nobody may open it any more")]
+    RevokedForAll,
+    #[error("there are too many counters")]
+    TooManyCounters,
+    #[error("this side closes the connection")]
+    Leaving,
+}
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Admission {
@@ -40,16 +62,16 @@ impl Admission {
     }
 
     /// Checks that a peer may open it, whose certificate has these names.
-    pub(super) fn check(&self, peer: PeerKey, names: &[String]) -> Result<(), &'static str> {
+    pub(super) fn check(&self, peer: PeerKey, names: &[String]) -> Result<(), NotOpened> {
         if self.peers.contains(&peer) || has_one(names, &self.expelled) {
-            return Err("it was revoked");
+            return Err(NotOpened::Revoked);
         }
         if self.is_closed {
-            return Err("it was revoked for so many names that nobody may open it any more");
+            return Err(NotOpened::RevokedForAll);
         }
         match self.access.permits(names) {
             true => Ok(()),
-            false => Err("the owner does not permit this peer"),
+            false => Err(NotOpened::NotPermitted),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{OpId, PeerKey};
 use crate::counter::{CounterId, Outcome};
-use crate::error::{AtomicError, OpenError, SendError};
+use crate::error::{AtomicError, NotRevoked, OpenError, SendError};
 use crate::ids::{GrantId, SharedCounterId};
 use crate::lost::LostReason;
 use crate::rail::RailError;
@@ -20,7 +20,7 @@ pub enum Event {
     /// The peer's engine holds a message, or all messages before a flush; or the error.
     Sent(OpId, Result<(), SendError>),
     /// Granted memory was given back, or the reason for which it was not yet.
-    Revoked(OpId, Result<(), &'static str>),
+    Revoked(OpId, Result<(), NotRevoked>),
     /// Published memory of a peer was granted to this side, or the error.
     Opened(OpId, Result<OpenedMemory, OpenError>),
     /// This side may raise a shared counter of a peer, by this counter; or the error.

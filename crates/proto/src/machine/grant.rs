@@ -6,6 +6,7 @@ use super::peer::Link;
 use super::rail::RailState;
 use super::work::{Control, KeysEnded};
 use super::{Event, Machine, OpId, PeerChange, PeerKey};
+use crate::error::NotRevoked;
 use crate::ids::GrantId;
 use crate::lost::LostReason;
 use crate::rail::{EndedKeys, Properties, RailError, Scope};
@@ -108,13 +109,13 @@ impl Machine {
         self.now = now;
         match self.grants.revoke(id, op, deadline, now) {
             Some(wish) => self.begin_revoke(id, wish),
-            None => self.answer_revoke(op, Err("there is no such grant")),
+            None => self.answer_revoke(op, Err(NotRevoked::NoSuchGrant)),
         }
     }
 
     /// Begins to do what a revocation wishes.
     pub(super) fn begin_revoke(&mut self, id: GrantId, Wish { peer: key, is_first, begins, before }: Wish) {
-        self.answer_revoke(before, Err("a later revoke replaced this one"));
+        self.answer_revoke(before, Err(NotRevoked::Replaced));
         if begins {
             self.peers[key].revoking += 1;
             self.touch_common();
@@ -303,7 +304,7 @@ impl Machine {
                 self.peers[key].revoking -= 1;
                 self.touch(key);
             }
-            return self.answer_revoke(op, Err("the grant was returned to the user meanwhile"));
+            return self.answer_revoke(op, Err(NotRevoked::WithUser));
         }
         let GivenBack { peer: key, later, publication } = self.grants.given_back(id);
         let peer = &mut self.peers[key];
@@ -313,13 +314,13 @@ impl Machine {
         // A lost peer may have waited for this.
         self.touch(key);
         self.answer_revoke(op, Ok(()));
-        self.answer_revoke(later, Err("there is no such grant"));
+        self.answer_revoke(later, Err(NotRevoked::NoSuchGrant));
         if let Some(publication) = publication {
             self.published_grant_ended(publication, key);
         }
     }
 
-    pub(super) fn answer_revoke(&mut self, op: Option<OpId>, answer: Result<(), &'static str>) {
+    pub(super) fn answer_revoke(&mut self, op: Option<OpId>, answer: Result<(), NotRevoked>) {
         if let Some(op) = op {
             self.report(Event::Revoked(op, answer));
         }

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::admission::Admission;
+use super::admission::{Admission, NotOpened};
 use super::id_map::IdMap;
 use super::names::Names;
 use super::own_grants::Until;
@@ -78,7 +78,7 @@ pub(super) enum Opening {
     /// It gets one with these rights.
     New(Rights),
     /// It does not get one.
-    Refused(&'static str),
+    Refused(NotOpened),
 }
 
 impl Publications {
@@ -100,7 +100,7 @@ impl Publications {
     /// [`ended`](Self::ended) follows if it gets a grant.
     pub(super) fn open(&mut self, id: PublicationId, peer: PeerKey, names: &[String]) -> Opening {
         let Some(it) = self.all.get_mut(&id).filter(|it| it.withdrawal.is_none()) else {
-            return Opening::Refused("there is no such publication, or it was revoked");
+            return Opening::Refused(NotOpened::NoSuchPublication);
         };
         if let Err(why) = it.admission.check(peer, names) {
             return Opening::Refused(why);
@@ -110,7 +110,7 @@ impl Publications {
             Some(PeerGrant::Making { until: None }) => Opening::Begun,
             // It was admitted again since.
             Some(PeerGrant::Making { until: Some(_) } | PeerGrant::Ending(_)) => {
-                Opening::Refused("it was revoked, and that is not complete")
+                Opening::Refused(NotOpened::Revoking)
             }
             None => {
                 // The entry comes first: a peer that asks again meanwhile must not get a second grant.

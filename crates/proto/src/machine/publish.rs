@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::admission::has_one;
+use super::admission::{NotOpened, has_one};
 use super::own_grants::Until;
 use super::publications::Opening;
 use super::work::Control;
 use super::{Event, Machine, OpId, OpenedMemory, PeerKey};
 use crate::access::Access;
-use crate::error::OpenError;
+use crate::error::{NotRevoked, OpenError};
 use crate::ids::{GrantId, PublicationId};
 use crate::lost::LostReason;
 use crate::machine::lose::told_by_peer;
@@ -16,9 +16,6 @@ use crate::rail::RailError;
 use crate::rights::Rights;
 use crate::time::Time;
 use crate::wire::Frame;
-
-/// The answer to a request to withdraw a publication from a peer, at its deadline.
-const NOT_PROVEN: &str = "it is not proven that the peer cannot access the memory any more";
 
 impl Machine {
     /// Publishes memory, which the driver holds by the id that this returns. No peer can guess it.
@@ -43,7 +40,7 @@ impl Machine {
     pub(super) fn on_open(&mut self, key: PeerKey, publication: PublicationId) {
         let peer = &self.peers[key];
         if peer.is_left() {
-            return self.refuse_opening(key, publication, "this side closes the connection".to_owned());
+            return self.refuse_opening(key, publication, NotOpened::Leaving.to_string());
         }
         match self.publications.open(publication, key, &peer.certificate_names) {
             // The answer follows.
@@ -52,7 +49,7 @@ impl Machine {
             Opening::New(rights) => {
                 self.control.push_back(Control::GrantPublished { publication, peer: key, rights });
             }
-            Opening::Refused(why) => self.refuse_opening(key, publication, why.to_owned()),
+            Opening::Refused(why) => self.refuse_opening(key, publication, why.to_string()),
         }
     }
 
@@ -72,7 +69,7 @@ impl Machine {
                 match self.publications.made(publication, key, grant, is_there) {
                     None => self.send(key, Frame::Opened { publication, grant }),
                     Some(until) => {
-                        self.refuse_opening(key, publication, "it was revoked".to_owned());
+                        self.refuse_opening(key, publication, NotOpened::Revoked.to_string());
                         self.revoke_published(&[grant], until);
                     }
                 }
@@ -93,7 +90,7 @@ impl Machine {
     pub fn withdraw(&mut self, op: Option<OpId>, publication: PublicationId, deadline: Time, now: Time) {
         self.now = now;
         let Some(grants) = self.publications.withdraw(publication, op, deadline) else {
-            return self.answer_revoke(op, Err("there is no such publication"));
+            return self.answer_revoke(op, Err(NotRevoked::NoSuchPublication));
         };
         self.revoke_published(&grants, Until { deadline, is_proven: false });
         // Nobody may have opened it.
@@ -148,7 +145,7 @@ impl Machine {
         let grants = self.publications.withdraw_from(publication, waiting, deadline, of);
         if !is_provable {
             // It is never proven, and they lose access all the same.
-            self.answer_revoke(Some(op), Err(NOT_PROVEN));
+            self.answer_revoke(Some(op), Err(NotRevoked::NotProven));
         } else if grants.is_none() {
             self.answer_revoke(Some(op), Ok(()));
         }
@@ -177,7 +174,7 @@ impl Machine {
     /// Answers the requests to withdraw a publication from a peer whose grant ends without a proof.
     pub(super) fn tell_not_proven(&mut self, publication: PublicationId, key: PeerKey) {
         for op in self.publications.not_proven(publication, key) {
-            self.answer_revoke(Some(op), Err(NOT_PROVEN));
+            self.answer_revoke(Some(op), Err(NotRevoked::NotProven));
         }
     }
 
@@ -185,7 +182,7 @@ impl Machine {
     /// revocations go on.
     pub(super) fn tell_late(&mut self) {
         for op in self.publications.late(self.now) {
-            self.answer_revoke(Some(op), Err(NOT_PROVEN));
+            self.answer_revoke(Some(op), Err(NotRevoked::NotProven));
         }
         if self.publications.are_awaited() {
             self.touch_common();

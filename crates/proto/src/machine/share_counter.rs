@@ -1,5 +1,6 @@
 //! Shares counters with peers, and opens those of peers.
 
+use super::admission::NotOpened;
 use super::publish::take_answered;
 use super::shared_counters::Joining;
 use super::{Event, Machine, OpId, PeerKey};
@@ -37,7 +38,7 @@ impl Machine {
     pub(super) fn on_open_counter(&mut self, key: PeerKey, shared: SharedCounterId) {
         let peer = &self.peers[key];
         if peer.is_left() {
-            return self.refuse_counter(key, shared, "this side closes the connection");
+            return self.refuse_counter(key, shared, NotOpened::Leaving);
         }
         match self.shared_counters.open(shared, key, &peer.certificate_names) {
             Joining::Known(counter) => self.send(key, Frame::CounterOpened { shared, counter }),
@@ -49,13 +50,13 @@ impl Machine {
                     // The counter was announced before.
                     self.send(key, Frame::CounterOpened { shared, counter });
                 }
-                None => self.refuse_counter(key, shared, "there are too many counters"),
+                None => self.refuse_counter(key, shared, NotOpened::TooManyCounters),
             },
         }
     }
 
-    fn refuse_counter(&mut self, key: PeerKey, shared: SharedCounterId, reason: &str) {
-        self.send(key, Frame::CounterNotOpened { shared, reason: reason.to_owned() });
+    fn refuse_counter(&mut self, key: PeerKey, shared: SharedCounterId, why: NotOpened) {
+        self.send(key, Frame::CounterNotOpened { shared, reason: why.to_string() });
     }
 
     /// Closes the counters of shared ones that a lost peer has. Nobody else does, and their number is

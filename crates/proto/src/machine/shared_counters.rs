@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::PeerKey;
+use super::admission::NotOpened;
 use super::id_map::IdMap;
 use super::names::Names;
 use crate::access::Access;
@@ -34,7 +35,7 @@ pub(super) enum Joining {
     /// It gets one.
     New,
     /// It does not get one.
-    Refused(&'static str),
+    Refused(NotOpened),
 }
 
 impl SharedCounters {
@@ -53,12 +54,12 @@ impl SharedCounters {
     /// Decides about a peer whose certificate has these names.
     pub(super) fn open(&self, id: SharedCounterId, peer: PeerKey, names: &[String]) -> Joining {
         let Some(it) = self.all.get(&id) else {
-            return Joining::Refused("there is no such counter, or it was closed");
+            return Joining::Refused(NotOpened::NoSuchCounter);
         };
         match it.members.get(&peer) {
             Some(counter) => Joining::Known(*counter),
             None if it.access.permits(names) => Joining::New,
-            None => Joining::Refused("the owner does not permit this peer"),
+            None => Joining::Refused(NotOpened::NotPermitted),
         }
     }
 

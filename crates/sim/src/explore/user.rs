@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use farreach_memory::{Buffer, Exposed, Slice};
 use farreach_proto::access::Access;
 use farreach_proto::counter::CounterId;
-use farreach_proto::error::OpenError;
+use farreach_proto::error::{NotRevoked, OpenError};
 use farreach_proto::ids::{GrantId, PublicationId, SharedCounterId};
 use farreach_proto::machine::{
     Direction, Event, GrantRange, NewTransfer, OpId, OpenedMemory, ShortTransfer, TransferEnd, TransferFault,
@@ -50,7 +50,7 @@ pub(super) struct Things {
 pub(super) struct Withdrawal {
     writer: usize,
     deadline: u64,
-    answer: Answer<Result<(), &'static str>>,
+    answer: Answer<Result<(), NotRevoked>>,
 }
 
 /// Memory of the owner that writers may reach.
@@ -490,7 +490,7 @@ impl World {
     }
 
     /// Notes that a writer has lost the publication, if that is proven: its part is the owner's.
-    fn withdrawn_from(&mut self, writer: usize, deadline: u64, withdrawn: Result<(), &'static str>) {
+    fn withdrawn_from(&mut self, writer: usize, deadline: u64, withdrawn: Result<(), NotRevoked>) {
         self.note(|| format!("withdrawn from {writer}: {withdrawn:?}"));
         if let Err(why) = withdrawn {
             if self.now < deadline && !self.may_be_unproven() {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use farreach_memory::Exposed;
 use farreach_proto::access::Access;
-use farreach_proto::error::OpenError;
+use farreach_proto::error::{NotRevoked, OpenError};
 use farreach_proto::ids::PublicationId;
 use farreach_proto::machine::OpenedMemory;
 use farreach_proto::rights::Rights;
@@ -67,7 +67,7 @@ struct Withdrawn {
     from: Whom,
     deadline: u64,
     /// `None` if it was answered.
-    answer: Option<Answer<Result<(), &'static str>>>,
+    answer: Option<Answer<Result<(), NotRevoked>>>,
     /// The time at which the engine has said that it is complete.
     ended_at: Option<u64>,
     /// Whether it holds: nobody was admitted again.
