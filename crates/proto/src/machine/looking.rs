@@ -42,6 +42,7 @@ impl Looking {
     /// Notes that something was posted to such a rail.
     #[inline]
     pub(super) fn posted(&mut self, now: u64) {
+        // `until` stays: a rail with operations in flight is polled in any case.
         self.moved_at = now;
     }
 

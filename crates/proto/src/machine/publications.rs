@@ -165,6 +165,7 @@ impl Publications {
     ) -> Option<Vec<GrantId>> {
         let holders = self.all.get(&id)?.grants.keys().copied();
         let peers: BTreeSet<PeerKey> = holders.filter(|peer| of(*peer)).collect();
+        // None of them has a grant, so there is nothing to wait for.
         if peers.is_empty() {
             return None;
         }
@@ -204,6 +205,7 @@ impl Publications {
     /// Notes that a rail could not end the key of a peer with these names.
     pub(super) fn key_failed(&mut self, id: PublicationId, peer: PeerKey, names: &[String]) {
         if let Some(it) = self.all.get_mut(&id) {
+            // With the names: the peer may be forgotten before its owner asks.
             it.unstopped.insert(peer, names.to_vec());
         }
     }
@@ -273,9 +275,12 @@ impl PeerGrant {
     fn end(&mut self, until: Until) -> Option<GrantId> {
         match self {
             Self::Making { until: before } => {
+                // It has no id yet, by which it could be revoked. `made` hands this back with the
+                // id.
                 *before = Some(before.map_or(until, |before| before.and(until)));
                 None
             }
+            // Also one that is ending: this deadline may be earlier than its own.
             Self::Made(grant) | Self::Ending(grant) => {
                 let grant = *grant;
                 *self = Self::Ending(grant);

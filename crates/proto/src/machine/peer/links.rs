@@ -74,6 +74,7 @@ impl Links {
     /// before, or is [`NO_LINK`].
     pub(crate) fn is_new_id(&mut self, id: LinkId) -> bool {
         // Ascending ids need one number instead of a set that grows with each link.
+        // `NO_LINK` means that there is no link, and one more than it would overflow.
         let is_new = id.0 >= self.next_id_there && id != NO_LINK;
         if is_new {
             self.next_id_there = id.0 + 1;
