@@ -21,6 +21,8 @@ impl Ascending {
     /// Adds a number, unless it is there.
     #[inline]
     pub fn insert(&mut self, number: u64) {
+        // What is new has the highest number. A search is for what comes back, such as a refused
+        // operation.
         if self.0.back().is_none_or(|last| *last < number) {
             self.0.push_back(number);
         } else if let Err(place) = self.0.binary_search(&number) {

@@ -234,9 +234,11 @@ impl Counters {
         peers: impl IntoIterator<Item = u32>,
         names_max: usize,
     ) -> Option<CounterId> {
+        // All names now or no counter: a link that connects later must find a slot for its name.
         let taken = self.taken.checked_add(names_max)?.checked_add(1).filter(|taken| *taken <= SLOTS)?;
         let counter = Counter { peers: peers.into_iter().collect(), names_max, ..Counter::default() };
         let id = self.put(Holds::Counter(Box::new(counter)))?;
+        // After `put`, which may have found no slot.
         self.taken = taken;
         Some(id)
     }
@@ -273,6 +275,7 @@ impl Counters {
         let Some(counter) = self.get_mut(id) else { return };
         let ended: Vec<_> = counter.names.extract_if(.., |(link, _)| !is_kept(*link)).collect();
         for (_, name) in ended {
+            // `taken` stays: the counter keeps the slot reserved for its next link.
             self.vacate(name);
         }
     }
@@ -330,6 +333,8 @@ impl Counters {
     /// Counts an immediate that came over `link`. Returns the counter's new value, or `None` if the
     /// counter is closed or the link was settled.
     pub fn arrive(&mut self, link: LinkId, immediate: Immediate) -> Option<u64> {
+        // The counter was closed while the immediate was on its way: the slot has another epoch
+        // since.
         let counter = self.get_mut(immediate.counter)?;
         let from = counter.links.entry(link).or_default();
         // The sender resends pages beyond those that were settled: a late immediate would count
@@ -384,9 +389,13 @@ impl Counters {
     /// ```
     pub fn add(&mut self, id: CounterId, pages: u64) -> Result<u64, AddError> {
         let counter = self.get_mut(id).ok_or(AddError::Closed)?;
+        // Each answered question permits one. Otherwise a peer could count pages that it never
+        // sent.
         if counter.added >= counter.settled {
             return Err(AddError::Unsettled);
         }
+        // Without the limit, one frame of a lying peer could use up the 64 bits, and `arrive` would
+        // count nothing more.
         let reached = counter.reached.checked_add(pages).filter(|_| pages <= ADD_MAX);
         counter.reached = reached.ok_or(AddError::TooMany)?;
         counter.added += 1;
@@ -419,6 +428,7 @@ impl Counters {
     pub fn outcome(&self, id: CounterId, pages: u64, now: Time, deadline: Time) -> Option<Outcome> {
         let Some(counter) = self.get(id) else { return Some(Outcome::Aborted) };
         match counter {
+            // First: pages that have arrived are there, whatever has happened since.
             _ if counter.reached >= pages => Some(Outcome::Reached),
             Counter { is_aborted: true, .. } => Some(Outcome::Aborted),
             Counter { is_peer_lost: true, .. } => Some(Outcome::PeerLost),
@@ -496,6 +506,7 @@ impl Reported {
 
     /// Removes an immediate that was withdrawn before the card had it.
     pub fn remove(&mut self, link: LinkId, immediate: Immediate) {
+        // `forget` has removed the entry if the counter was closed meanwhile.
         if let Some(pages) = self.pages.get_mut(&(link, immediate.counter)) {
             *pages = pages.saturating_sub(immediate.pages().into());
         }

@@ -134,6 +134,7 @@ impl RoundRobin {
     /// Accounts bytes to the current sender. Passes the turn on if its allowance is used up.
     pub fn spend(&mut self, bytes: u64) {
         let Some(turn) = self.round.front_mut() else { return };
+        // No operation is cut at the allowance, so it may become negative.
         turn.allowance = turn.allowance.saturating_sub_unsigned(bytes);
         self.pass_on();
     }
@@ -151,6 +152,7 @@ impl RoundRobin {
         if let Some(turn) = self.round.pop_front() {
             self.waiting[turn.who as usize] = false;
         }
+        // The next one may still owe bytes of a long operation.
         self.pass_on();
     }
 

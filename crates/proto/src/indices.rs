@@ -100,6 +100,7 @@ impl Indices {
     #[inline]
     pub fn largest(&self) -> Option<u32> {
         match &self.0 {
+            // It ascends, so the last one is the largest.
             Numbers::Run { len, .. } => self.get(len.checked_sub(1)?),
             Numbers::List(list) => list.largest,
         }
@@ -109,6 +110,7 @@ impl Indices {
     #[inline]
     pub fn repeated(&self) -> Option<u32> {
         match &self.0 {
+            // It ascends, so none occurs twice.
             Numbers::Run { .. } => None,
             Numbers::List(list) => list.repeated,
         }
@@ -144,6 +146,7 @@ impl From<Range<u32>> for Indices {
 
 impl From<Box<[u32]>> for Indices {
     fn from(numbers: Box<[u32]>) -> Self {
+        // Once for each list: a plan asks for both, and a list may be used by many plans.
         let largest = numbers.iter().copied().max();
         let repeated = largest.and_then(|largest| find_repeated(&numbers, largest));
         Self(Numbers::List(Arc::new(List { numbers, largest, repeated })))
@@ -175,6 +178,7 @@ impl FromIterator<u32> for Indices {
         let mut last = first;
         for number in numbers.by_ref() {
             if last.checked_add(1) != Some(number) {
+                // The numbers before were a run and were not stored.
                 let all = (first..=last).chain([number]).chain(numbers);
                 return all.collect::<Box<[u32]>>().into();
             }

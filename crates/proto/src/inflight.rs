@@ -81,6 +81,7 @@ impl<T> Slots<T> {
             self.filled += 1;
             return Ok(SlotId { index, epoch: slot.epoch });
         }
+        // Retired slots count as well: they are never free again.
         if self.slots.len() == self.capacity {
             return Err(value);
         }

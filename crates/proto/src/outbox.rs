@@ -146,6 +146,7 @@ impl Outbox {
         let windows: Vec<Credits> = settings.iter().map(|link| Credits::new(link.window)).collect();
         Self {
             links: Links::new(&weights),
+            // The windows allow no more operations at a time.
             spare_max: settings.iter().map(|link| link.window as usize).sum(),
             pending: vec![[0; Priority::ALL.len()]; settings.len()],
             settings,
@@ -298,11 +299,14 @@ impl Outbox {
         let mut parts = operation.split(&self.settings[link].limits);
         let first = parts.remove(0);
         if let Some(owed) = owed {
+            // Each part completes alone, and the `Add` has to wait for all of them.
             self.owed.get_mut(&owed).expect("it waits for what is sent again").resends += parts.len();
         }
         for part in parts.into_iter().rev() {
+            // Each part stands for all pages: without it, none of them is complete.
             transfer.resends.push_front(Resend { operation: part, owed, pages });
         }
+        // Without an immediate: these pages are counted by `Settle` and `Add`.
         Some(self.post(id, link, first, None, owed, pages))
     }
 
@@ -339,7 +343,9 @@ impl Outbox {
         limits.pages = limits.pages.min(IMMEDIATE_PAGES_MAX);
         // The limit on joining must not split a page.
         limits.bytes = limits.bytes.min(JOINED_MAX.max(page_len));
+        // Unlike the limit on joining, a share may split a page, so that others wait for less.
         share.limit(&mut limits);
+        // One that was used before has room for its extents, so a post allocates nothing.
         let mut operation = self.spare.pop().unwrap_or_default();
         let transfer = self.transfers.get_mut(id.0).expect(UNFINISHED);
         let has_more = transfer.plan.next(&limits, &mut operation);
@@ -387,6 +393,7 @@ impl Outbox {
         let bytes = match priority {
             _ if share.is_joint => normal + bulk,
             Priority::Bulk => bulk,
+            // For urgent operations the number does not matter: their share has no limit.
             Priority::Urgent | Priority::Normal => normal,
         };
         share.has_room(bytes, self.windows[link].free(), self.settings[link].window)
@@ -405,6 +412,7 @@ impl Outbox {
         let tells = !limits.is_ordered || is_last || is_full;
         let immediate = transfer.counter.filter(|_| tells).and_then(|counter| Immediate::new(counter, pages));
         // Without a counter nothing is ever reported.
+        // If no immediate tells of them, the pages wait for the next one over this link.
         let is_owed = immediate.is_none() && transfer.counter.is_some();
         transfer.set_unreported(link, if is_owed { pages } else { 0 });
         if let Some(immediate) = immediate {
@@ -450,6 +458,7 @@ impl Outbox {
         self.take(&posted);
         let Posted { link, transfer, operation, immediate, owed, pages } = posted;
         let of = self.transfers.get_mut(transfer.0).expect(UNFINISHED);
+        // `next_over` has removed the transfer if this was all that it had to post.
         self.postable[of.priority as usize][of.scope as usize].insert(transfer.0);
         // No immediate accounts for these pages, so they may go to any link of its scope.
         if owed.is_some() || (immediate.is_none() && of.counter.is_none()) {
@@ -473,8 +482,11 @@ impl Outbox {
     /// Others do not wait for it.
     pub fn park(&mut self, id: TransferId) {
         let of = self.transfers.get_mut(id.0).expect("the operation that cannot be posted is to be posted");
+        // Not counted while it is parked: short transfers must not wait for a name that may never
+        // come.
         self.counts[of.priority as usize] -= usize::from(!of.is_parked);
         of.is_parked = true;
+        // Not listed either, or each round would visit it in vain.
         self.postable[of.priority as usize][of.scope as usize].remove(id.0);
     }
 
@@ -554,6 +566,7 @@ impl Outbox {
         }
         transfer.abort_rest();
         let mut frames = Vec::new();
+        // Nobody sends them again, so their pages are subtracted from the `Add`.
         for Resend { owed, pages, .. } in std::mem::take(&mut transfer.resends) {
             frames.extend(owed.and_then(|key| self.abort_resend(key, pages)));
         }
@@ -630,6 +643,8 @@ impl Outbox {
         if old_owed.is_none() {
             self.owed.entry(owed).or_default().resends += usize::from(has_bytes);
         }
+        // It was aborted when all was in flight, and would have been whole. This operation is
+        // missing now.
         if transfer.is_aborted && has_bytes {
             transfer.abort_rest();
             let frame = self.abort_resend(owed, pages);
@@ -660,6 +675,7 @@ impl Outbox {
         transfer.set_unreported(link, 0);
         let refused_pages: u32 = refused.iter().map(|operation| operation.pages).sum();
         let key = transfer.counter.map(|counter| (link_id, counter));
+        // A refused part of a page counts no page, and has to be sent again all the same.
         if let Some(key) = key.filter(|_| unreported + refused_pages > 0 || !refused.is_empty()) {
             let owed = self.owed.entry(key).or_default();
             owed.unreported += u64::from(unreported + refused_pages);
@@ -678,6 +694,7 @@ impl Outbox {
         transfer: &mut Transfer,
     ) {
         let owed = owed.entry(key).or_default();
+        // Once for each loss: `reconcile` subtracts one.
         if !owed.transfers.contains(&id) {
             owed.transfers.push(id);
             transfer.owed += 1;
@@ -728,6 +745,7 @@ impl Outbox {
         }
         // The receiver counted `settled` of the reported pages. It must add the rest, and the pages
         // that no immediate reported.
+        // `saturating_sub`: a lying peer may claim to have counted more than was reported.
         let missing = owed.reported.saturating_sub(settled) + owed.unreported;
         let pages = missing.saturating_sub(owed.aborted);
         (pages > 0).then_some(Frame::Add { counter: key.1, pages })
@@ -746,6 +764,8 @@ impl Outbox {
         let ids: Vec<TransferId> = of_counter
             .map(|(id, transfer)| {
                 transfer.counter = None;
+                // No notification is made without a counter, so these pages would keep the transfer
+                // for ever.
                 transfer.unreported.fill(0);
                 TransferId(id)
             })

@@ -50,6 +50,8 @@ impl Pages {
             return Err(PlanError::Overlap { side, stride: self.stride, page_len });
         }
         let is_within = |index: u32| {
+            // The numbers are the caller's: a page beyond 2^64 must be refused, and not wrap to a
+            // valid offset.
             let start = u64::from(index).checked_mul(self.stride).and_then(|at| at.checked_add(self.offset));
             start.and_then(|start| start.checked_add(page_len)).is_some_and(|end| end <= memory_len)
         };
@@ -152,6 +154,7 @@ impl Operation {
         let (mut piece, mut target) = (pieces.next(), targets.next());
         while let (Some(from), Some(to)) = (&mut piece, &mut target) {
             let part = parts.last_mut().expect("`parts` is never empty");
+            // 0 if the part is full: there is no room then, and a new part begins.
             let len = from.len.min(to.len).min(limits.bytes - part.bytes);
             let (next_from, next_to) =
                 (Extent { offset: from.offset, len }, Extent { offset: to.offset, len });
@@ -176,6 +179,7 @@ impl Operation {
                 target = targets.next();
             }
         }
+        // A page is complete with its last byte, so no earlier part may count it.
         parts.last_mut().expect("`parts` is never empty").pages = self.pages;
         parts
     }
@@ -250,6 +254,7 @@ impl Plan {
         (destination, destination_len): (Pages, u64),
     ) -> Result<Self, PlanError> {
         let (source_count, destination_count) = (source.indices.len(), destination.indices.len());
+        // `next` takes an operation without bytes for the end of the plan.
         if page_len == 0 {
             return Err(PlanError::EmptyPage);
         }
@@ -258,6 +263,7 @@ impl Plan {
         }
         source.check(Side::Source, page_len, source_len)?;
         destination.check(Side::Destination, page_len, destination_len)?;
+        // Two links may write the same page at the same time: chance would decide what is there.
         if let Some(index) = destination.indices.repeated() {
             return Err(PlanError::Repeated { index });
         }
@@ -302,6 +308,7 @@ impl Plan {
         // page of the peer may be read twice.
         let mut plan = Self::new(page_len, (source, source_len), (destination, destination_len))?;
         if let Map::Pages { pieces, targets, .. } = &mut plan.map {
+            // After the checks, whose errors name the source and the destination of the caller.
             std::mem::swap(pieces, targets);
         }
         Ok(plan)
@@ -390,6 +397,7 @@ impl Plan {
 
     /// Drops all pages that are not in an operation yet.
     pub fn abort(&mut self) {
+        // `within`, too: behind the last page there is no length from which it could be subtracted.
         (self.place, self.within) = (self.map.count(), 0);
     }
 
@@ -398,6 +406,7 @@ impl Plan {
     pub fn page_len(&self) -> u64 {
         match &self.map {
             Map::Pages { page_len, .. } => *page_len,
+            // Behind the last one there is no page.
             Map::Segments(segments) => segments.get(self.place).map_or(0, |segment| segment.len),
         }
     }
@@ -457,6 +466,7 @@ fn fill(
             within += len;
             break;
         }
+        // Reached with the last byte of a page only: its other parts count nothing.
         operation.pages += 1;
         (place, within) = (place + 1, 0);
     }

@@ -35,10 +35,13 @@ impl Link {
     fn order(&self, other: &Self, bytes: u64) -> Ordering {
         // Compares (pending + bytes) / weight without dividing. A weight of 0 is slower than all
         // others.
+        // The product of a number of 64 bits and one of 32 needs more than 64.
         let time = |link: &Self, other: &Self| u128::from(link.pending + bytes) * u128::from(other.weight);
         (self.weight == 0)
             .cmp(&(other.weight == 0))
             .then(time(self, other).cmp(&time(other, self)))
+            // Idle links of the same rate are equal until here. They take turns by what they have
+            // had.
             .then(self.share.cmp(&other.share))
     }
 }
@@ -95,6 +98,7 @@ impl Links {
 
     /// Stops assigning to a link. Its operations in flight continue.
     pub fn pause(&mut self, link: usize) {
+        // `pending` stays: what is in flight still completes, and `finish` subtracts it.
         self.links[link].is_alive = false;
     }
 

@@ -73,7 +73,9 @@ pub fn check_bounds(list: &[Segment], regions: &[u64]) -> Result<(), PlanError> 
         if len == 0 {
             return Err(PlanError::EmptySegment { segment: index });
         }
+        // A region that does not exist has no bytes, so no segment fits into it.
         let region_len = regions.get(region as usize).copied().unwrap_or(0);
+        // `overlap` adds these again, without a check.
         if remote.checked_add(len).is_none_or(|end| end > region_len) || own.checked_add(len).is_none() {
             return Err(PlanError::SegmentOutOfBounds { segment: index, region_len });
         }
@@ -92,8 +94,10 @@ fn overlap(list: &[Segment], start: impl Fn(&Segment) -> (u32, u64)) -> Option<(
     if list.is_sorted_by(precedes) {
         return None;
     }
+    // Half the memory of `usize`. A list of 2^32 segments would have 128 GiB itself.
     let mut order: Vec<u32> = (0..list.len() as u32).collect();
     order.sort_unstable_by_key(|index| start(&list[*index as usize]));
+    // None is empty. So if any two overlap in this order, two that are adjacent do.
     order.windows(2).find_map(|pair| {
         let (left, right) = (pair[0] as usize, pair[1] as usize);
         (!precedes(&list[left], &list[right])).then_some((left.min(right), left.max(right)))

@@ -32,6 +32,7 @@ impl<T> Sequence<T> {
 
     /// Inserts a thing. Its number must be above all earlier ones.
     pub fn put(&mut self, number: u64, thing: T) {
+        // Without this, numbers that were skipped while it was empty would become empty places.
         if self.things.is_empty() {
             self.first = number;
         }

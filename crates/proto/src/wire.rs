@@ -42,6 +42,7 @@ pub fn preamble() -> [u8; PREAMBLE_LEN] {
 /// ```
 pub fn check_preamble(bytes: &[u8; PREAMBLE_LEN]) -> Result<(), WireError> {
     let (magic, version) = bytes.split_at(MAGIC.len());
+    // Before the version: another protocol has none at this place.
     if magic != MAGIC {
         return Err(WireError::Stranger);
     }
@@ -339,6 +340,7 @@ pub fn encode(frame: &Frame, bytes: &mut Vec<u8>) -> Result<(), WireError> {
     if content.len() > FRAME_MAX {
         return Err(WireError::TooLong { len: content.len() });
     }
+    // At most `FRAME_MAX`, so nothing is cut off.
     bytes.extend_from_slice(&(content.len() as u32).to_be_bytes());
     bytes.extend_from_slice(&content);
     Ok(())
@@ -393,6 +395,7 @@ impl Decoder {
         if !left.is_empty() {
             return Err(WireError::Meaningless { len });
         }
+        // The next `feed` removes them, once for all frames of a chunk.
         self.done += size_of::<u32>() + len;
         Ok(Some(frame))
     }

@@ -64,15 +64,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "nothing stops a peer that does not answer",
         file: "crates/proto/src/machine/own_grants.rs",
-        guard: "match has_word && (!by_report || is_late) {",
-        instead: "match is_late || (has_word && !by_report) {",
+        guard: "match by_stop.is_none() && (!by_report || is_late) {",
+        instead: "match is_late || (by_stop.is_none() && !by_report) {",
         test: "tests::unstopped::memory_of_a_peer_that_does_not_answer_comes_back_and_is_proven_later",
     },
     Mutant {
         name: "the word of a peer is taken for the proof that a rail reports later",
         file: "crates/proto/src/machine/own_grants.rs",
-        guard: "match has_word && (!by_report || is_late) {",
-        instead: "match has_word {",
+        guard: "match by_stop.is_none() && (!by_report || is_late) {",
+        instead: "match by_stop.is_none() {",
         test: "machine::tests::reported_keys::memory_of_a_peer_that_confirms_is_given_back_with_the_report",
     },
     Mutant {
@@ -401,8 +401,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a revoke within the host resets cards",
         file: "crates/proto/src/machine/grant.rs",
-        guard: "rail.scope() == of_grant && is_provable && rail.generation() == *before",
-        instead: "(rail.scope() == of_grant || true) && is_provable && rail.generation() == *before",
+        guard: "rail.scope() == of_grant && is_unstopped && rail.generation() == **before",
+        instead: "(rail.scope() == of_grant || true) && is_unstopped && rail.generation() == **before",
         test: "machine::tests::scopes::a_revoke_within_the_host_resets_no_card",
     },
     Mutant {

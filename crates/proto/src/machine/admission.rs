@@ -87,9 +87,11 @@ impl Admission {
     ) -> BTreeSet<String> {
         // Keys are not reused, so those of lost peers would only fill the set.
         self.peers.retain(|peer| is_there(*peer));
+        // A lost peer has another key if it comes back, so its old one need not be kept.
         if names.is_empty() && is_there(peer) {
             self.peers.insert(peer);
         }
+        // A name that permits nobody would only use up the limit.
         let counts = |name: &String| match &self.access {
             Access::Anyone => true,
             Access::Only(permitted) => permitted.contains(name),
@@ -108,6 +110,7 @@ impl Admission {
 
     fn expel_names(&mut self, names: &BTreeSet<String>) {
         for name in names {
+            // A name that is there already takes no room.
             match self.expelled.len() < EXPELLED_MAX || self.expelled.contains(name) {
                 true => drop(self.expelled.insert(name.clone())),
                 // To forget a name would let somebody in again who was sent away.
@@ -119,6 +122,7 @@ impl Admission {
 
 /// Returns `true` if one of the names of a certificate is among others.
 pub(super) fn has_one(names: &[String], among: &BTreeSet<String>) -> bool {
+    // Most publications expel nobody, and `canonical` allocates.
     !among.is_empty() && names.iter().any(|name| among.contains(&canonical(name)))
 }
 

@@ -107,6 +107,7 @@ impl Machine {
     /// Names a counter on a link, if the rail's immediates do not identify their link.
     fn name_on(&mut self, key: PeerKey, index: usize, counter: CounterId) -> Option<(LinkId, CounterId)> {
         let link = &self.peers[key].links[index];
+        // It has no end yet, or one that is closing. It gets its name when it is connected.
         if matches!(link.phase(), Phase::Down { .. } | Phase::Opening | Phase::Draining { .. }) {
             return None;
         }
@@ -144,6 +145,7 @@ impl Machine {
     pub(super) fn on_settle(&mut self, key: PeerKey, link: LinkId, counter: CounterId) {
         let peer = &mut self.peers[key];
         // An honest peer asks once for each counter and lost link.
+        // One more for each link: pages without a counter are asked about, too.
         let most = (peer.own_counters.len() + 1) * (peer.links.len() + peer.links.past()) + SETTLES_SPARE;
         if peer.settles.len() >= most {
             let why = LostReason::Violation("it asks more often about lost links than it had links");
@@ -194,6 +196,7 @@ impl Machine {
             let why = LostReason::Violation("it announced a counter with more names than there are links");
             return self.lose_peer(key, why, false);
         }
+        // A later frame about a known counter has the names on new links.
         if !peer.counters.knows(counter) && peer.counters.len() >= budgets.counters as usize {
             return self.lose_peer(key, budgets.exceeded_counters(), false);
         }

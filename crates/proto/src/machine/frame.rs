@@ -51,6 +51,7 @@ impl Machine {
                 let peer = &mut self.peers[key];
                 let frames = peer.transfers.settled(link, counter, pages, now);
                 self.send_all(key, frames);
+                // The end of a grant may have waited for this answer.
                 self.confirm_unused(key);
                 self.collect_finished(key);
             }
@@ -62,6 +63,7 @@ impl Machine {
             Frame::Look => self.on_look(key),
             Frame::Refused { reason } => {
                 let reason = told_by_peer(&reason);
+                // Quiet: it comes instead of a hello, before any link.
                 self.lose_peer(key, LostReason::Refused { reason }, true);
             }
             // Sent when nothing of the peer is in flight.

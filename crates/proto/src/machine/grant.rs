@@ -61,6 +61,7 @@ impl Machine {
         let Some(peer) = self.peers.get(key) else { return Vec::new() };
         let scope_of = |link: &Link| self.rails[link.rail()].scope();
         let mut scopes: Vec<Scope> = peer.links.iter().map(scope_of).collect();
+        // `make_links` has sorted the links by scope, so equal ones are adjacent.
         scopes.dedup();
         // As long as the links within the host are not connected, others may have to do.
         let is_up = |link: &Link| scope_of(link) == Scope::Host && link.connected_end().is_some();
@@ -95,6 +96,7 @@ impl Machine {
         peer.own_grants.insert(id);
         let rights = rights.bits();
         self.send(key, Frame::Grant(GrantOffer { grant: id, len, rights, scope, keys: by_rail }));
+        // The peer reaches it over the network only, and those links may be held back.
         if scope == Scope::Network {
             self.need_all_links(key);
         }
@@ -121,6 +123,7 @@ impl Machine {
             self.touch_common();
             self.expect(key);
         }
+        // Once: a further revoke changes the deadline only.
         if is_first && !self.peers[key].is_lost() {
             self.send(key, Frame::Revoke { grant: id });
         }
@@ -179,6 +182,7 @@ impl Machine {
         let KeysEnded { errors, too_full, is_proven, awaited } = ended;
         let now = self.now;
         let is_alive = |rail: &usize| self.rails.get(*rail).is_some_and(|rail| rail.death().is_none());
+        // A dead rail reports nothing, and would be awaited for ever.
         let awaited = awaited.into_iter().filter(is_alive).collect();
         // Nothing gives it back while its keys are being ended.
         let grant = self.grants.get_mut(id).expect("keys are ended before their memory comes back");
@@ -212,6 +216,7 @@ impl Machine {
     pub fn handle_not_proven(&mut self, id: GrantId, errors: Vec<RailError>) {
         let grant = self.grants.get_mut(id).expect("rails are asked before the memory comes back");
         let key = grant.peer();
+        // Rails are asked in each run, and would say the same each time.
         if !errors.is_empty() && grant.must_tell() {
             for error in errors {
                 self.report_peer(key, PeerChange::Note(error));
@@ -233,6 +238,7 @@ impl Machine {
             let is_reported = rail.properties().ended_keys == EndedKeys::Reported;
             rail.scope() == of_grant && is_reported && rail.death().is_some()
         });
+        // Those of the first attempt: a reset since then is the proof.
         let before = grant.generations(|| rails.iter().map(RailState::generation).collect());
         let needs_reset = |(rail, before): &(&RailState, &u64)| {
             let Properties { ended_keys, links_end_alone, .. } = rail.properties();
@@ -257,6 +263,7 @@ impl Machine {
             }
         }
         match is_provable {
+            // First: the reset stops the peer, even if the word of another rail is missing.
             _ if is_awaited => Stop::Awaited,
             true => Stop::Proven,
             false => Stop::Unknown,
@@ -333,6 +340,7 @@ impl Machine {
         let rails = &self.rails;
         let has_link = peer.links.iter().any(|link| rails[link.rail()].scope() == offer.scope);
         let rails = peer.hello.as_ref().map_or(0, |hello| hello.rails.len());
+        // Checked here, so that adding an offset within the grant cannot overflow later.
         let ends = |(address, _): &(u64, u64)| address.checked_add(offer.len).is_some();
         let wrong = match () {
             () if offer.keys.len() > rails => Some("it announced a grant with more keys than it has rails"),
@@ -402,6 +410,7 @@ impl Machine {
     /// an atomic is answered at once.
     pub(super) fn confirm_unused(&mut self, key: PeerKey) {
         let peer = &mut self.peers[key];
+        // Otherwise the answer about the lost link leads here again.
         if !peer.may_land() {
             for grant in peer.granted.take_unused() {
                 self.send(key, Frame::Revoked { grant });

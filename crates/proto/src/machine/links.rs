@@ -39,6 +39,7 @@ const LINKS_PER_RAIL_MAX: usize = 8;
 pub fn pairs_of(initiator: &[String], acceptor: &[String]) -> Vec<(usize, usize)> {
     // The rails of each kind, in the order in which the initiator names the kinds.
     let mut kinds: Vec<(Vec<usize>, Vec<usize>)> = Vec::new();
+    // A map: with a search for each kind, a hello with thousands of them would cost their square.
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
     for (rail, kind) in initiator.iter().enumerate() {
         let place = *places.entry(kind).or_insert(kinds.len());
@@ -56,6 +57,8 @@ pub fn pairs_of(initiator: &[String], acceptor: &[String]) -> Vec<(usize, usize)
     let mut all = Vec::new();
     for (ours, theirs) in kinds {
         for (a, b) in pairs(ours.len(), theirs.len()).into_iter().map(|(a, b)| (ours[a], theirs[b])) {
+            // A peer that announces many rails must not take all descriptors of a local one. Both
+            // sides count in the same order, so they leave out the same pairs.
             if links.0[a] < LINKS_PER_RAIL_MAX && links.1[b] < LINKS_PER_RAIL_MAX {
                 (links.0[a], links.1[b]) = (links.0[a] + 1, links.1[b] + 1);
                 all.push((a, b));
@@ -91,6 +94,7 @@ impl Machine {
         let peer = &mut self.peers[key];
         peer.links = Links::new(chosen, now);
         if within_host > 0 {
+            // The sort has put the links over the network behind those within the host.
             peer.links.hold_back(within_host..settings.len());
         }
         peer.transfers = Transfers::new(settings);
@@ -160,6 +164,7 @@ impl Machine {
 
     /// Requests this side's end of a link.
     fn open_end(&mut self, key: PeerKey, index: usize, id: LinkId, peer_end: Option<Vec<u8>>) {
+        // Before `open` gives the link another id.
         self.remember_link(key, index);
         let peer = &mut self.peers[key];
         // A peer that never reports its losses would make this list grow without limit.
@@ -205,6 +210,7 @@ impl Machine {
             Err(error) => {
                 let retry_at = self.now + self.tuning.cool_down;
                 self.peers[key].links[index].not_opened(retry_at);
+                // Links that were held back may have to replace this one.
                 self.need_all_links(key);
                 // If the peer offered the link, it needs the reason; otherwise only the local user
                 // does.
@@ -219,6 +225,7 @@ impl Machine {
     fn opened(&mut self, end: LinkEnd, address: Vec<u8>) {
         let (now, LinkEnd { rail, link: link_key, peer: key, index }) = (self.now, end);
         self.rails[rail].add_link(link_key, key, index);
+        // A reset after this moment raises the number, and has then ended this link.
         let generation = self.rails[rail].generation();
         // A new mark for each connection: a message of the last one may still be in a queue of the card.
         let own_mark = self.marks.give(end, &mut self.names);
@@ -274,6 +281,7 @@ impl Machine {
     }
 
     fn refuse_rail(&mut self, key: PeerKey, link: LinkId, reason: &str) {
+        // No end was made here, so nothing of this side can be in flight over it.
         self.send(key, Frame::LinkLost { link, is_quiet: true, reason: reason.to_owned() });
     }
 
@@ -307,6 +315,7 @@ impl Machine {
         let peer = &mut self.peers[key];
         let link = &mut peer.links[index];
         let (theirs, id, mark) = (link.connected(now), link.id(), link.own_mark());
+        // Of this side's rail: it decides what the peer has to send with its operations.
         let Properties { immediates_name_link, keys_are_bound, .. } = *self.rails[rail].properties();
         let (needs_names, binds_keys) = (!immediates_name_link, keys_are_bound);
         self.send(key, Frame::LinkReady { link: id, mark, needs_names, binds_keys });
@@ -340,6 +349,8 @@ impl Machine {
         let peer = &mut self.peers[key];
         let ready = peer.links.iter().filter(|link| link.phase() == Phase::Ready);
         let rails: Vec<usize> = ready.map(|link| link.rail()).collect();
+        // It stays set: after the first link, messages no longer wait for one that is being
+        // connected.
         peer.is_up |= !rails.is_empty();
         let names = rails.into_iter().map(|rail| self.rails[rail].properties().name.clone()).collect();
         self.report_peer(key, PeerChange::Rails(names));

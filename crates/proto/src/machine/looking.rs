@@ -43,6 +43,7 @@ impl Looking {
     /// Notes that something was posted to such a rail.
     #[inline]
     pub(super) fn posted(&mut self, now: Time) {
+        // `until` stays: a rail with operations in flight is polled in any case.
         self.moved_at = now;
     }
 

@@ -40,6 +40,7 @@ impl Machine {
         if link.is_failing() {
             return;
         }
+        // For the peer: `LinkLost` has the reason when the link has drained.
         link.note_why(reason.to_string());
         self.report_peer(key, PeerChange::Note(reason.clone()));
         self.end_link(key, index, Some(reason));
@@ -88,9 +89,11 @@ impl Machine {
             return;
         }
         let reason = if why.is_empty() { NO_REASON.to_owned() } else { why };
+        // Before the `Settle` frames below: the peer has to stop the link before it answers them.
         self.send(key, Frame::LinkLost { link: id, is_quiet, reason });
         self.need_all_links(key);
         let peer = &mut self.peers[key];
+        // The atomic may still land. The answer to this question proves that it no longer does.
         if has_unknown_atomic {
             peer.transfers.ask_about(index);
         }
@@ -124,10 +127,13 @@ impl Machine {
         let may_land_late = !is_quiet && !properties.links_end_alone;
         // If the rail was reset since, that has stopped the peer's operations already.
         if may_land_late && self.rails[rail].generation() == generation {
+            // Before the reset: a dead rail is not reset, and the peer is lost for what is noted
+            // here.
             self.peers[key].links.expect_late(id);
             self.reset_because_of(key, rail);
             self.lose_if_unstoppable(key, rail);
         } else {
+            // Nothing of it lands any more, so nothing about it has to be remembered.
             self.peers[key].links.forget_past(id);
         }
         // Unless the reset was one too many for the peer.

@@ -22,6 +22,7 @@ impl Names {
 
     /// Returns a name for which `is_free` returns `true`.
     pub(super) fn draw(&mut self, is_free: impl Fn(u64) -> bool) -> u64 {
+        // This ends: no table holds a noticeable part of 2^64 names.
         loop {
             let name = self.0.next_u64();
             if is_free(name) {

@@ -250,6 +250,7 @@ impl OwnGrants {
     fn begin_to_revoke(&mut self, id: GrantId, until: Until, now: Time) -> Option<Wish> {
         let grant = self.grants.get_mut(&id)?;
         let peer = grant.peer;
+        // This cannot underflow: `lead` is at most three quarters of the time that is left.
         let lead = lead(grant.proof_ns, until.deadline.saturating_since(now));
         let proof_at = Time(until.deadline.0 - lead);
         if let Some(ending) = &mut grant.ending {
@@ -257,6 +258,7 @@ impl OwnGrants {
             (ending.until, ending.proof_at) = (until, proof_at);
             let begins = ending.way == Way::WithUser;
             ending.way = match ending.way {
+                // It is on its way back. If its user had it first, `left_with_user` begins again.
                 Way::Going { .. } => Way::Going { is_asked: true },
                 Way::Ahead | Way::WithUser => Way::Ahead,
             };
@@ -445,6 +447,7 @@ impl OwnGrant {
         let is_ahead = |ending: &&Ending| ending.way == Way::Ahead;
         // It is not revoked, or is on its way back, or with its user again.
         let Some(ending) = self.ending.as_ref().filter(is_ahead) else { return Next::Wait };
+        // If a proof is demanded, no deadline gives the memory back without it.
         let is_late = now >= ending.until.deadline && !ending.until.is_proven;
         let is_due = now >= ending.proof_at;
         let is_lost = reach != Reach::Well;
@@ -469,8 +472,10 @@ impl OwnGrant {
                     (true, false) => CONFIRMED_WITHIN,
                     (true, true) => LEFT_WITHIN,
                     (false, true) => LOST_WITHIN,
+                    // A peer that neither confirms nor leaves has until `proof_at`.
                     (false, false) => u64::MAX,
                 };
+                // From `proof_at` on, the time that is left is what a proof needs.
                 let asks = by_report && (is_due || now >= since.saturating_add(confirmed_within));
                 // A peer that has not confirmed may have writes in flight. The end of its links, or a reset,
                 // stops them, and is the proof. It is not needed for a peer that has confirmed if the memory

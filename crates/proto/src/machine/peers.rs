@@ -35,11 +35,13 @@ impl Peers {
 
     /// Removes a peer.
     pub(super) fn forget(&mut self, key: PeerKey) {
+        // The place stays empty: with its key given out again, an old handle would name a new peer.
         self.places[key.0 as usize] = None;
     }
 
     /// Returns all keys that were ever assigned, in order.
     pub(super) fn keys(&self) -> impl Iterator<Item = PeerKey> + use<> {
+        // Also of forgotten peers: callers change the table while they go through it.
         (0..self.places.len() as u32).map(PeerKey)
     }
 

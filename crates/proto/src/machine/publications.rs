@@ -17,6 +17,9 @@ use crate::ids::{GrantId, PublicationId};
 use crate::rights::Rights;
 use crate::time::Time;
 
+/// The peers whose keys could not be ended that a publication remembers: a card that fails so often is broken.
+const UNSTOPPED_MAX: usize = 1024;
+
 /// All publications of this side, by id.
 #[derive(Debug, Default)]
 pub(super) struct Publications {
@@ -35,6 +38,8 @@ pub(super) struct Publication {
     /// The peers of grants with a key that a rail could not end, with the names of their certificates. It is
     /// never proven that they have stopped.
     unstopped: BTreeMap<PeerKey, Vec<String>>,
+    /// Whether there were too many of them: each peer counts as one then.
+    are_all_unstopped: bool,
     /// Set while it is being withdrawn from all peers.
     withdrawal: Option<Withdrawal>,
 }
@@ -86,8 +91,9 @@ impl Publications {
     pub(super) fn add(&mut self, rights: Rights, access: Access, names: &mut Names) -> PublicationId {
         let id = PublicationId(names.draw(|id| !self.all.contains_key(&PublicationId(id))));
         let (admission, grants, withdrawal) = (Admission::new(access), BTreeMap::new(), None);
-        let unstopped = BTreeMap::new();
-        self.all.insert(id, Publication { rights, admission, grants, unstopped, withdrawal });
+        let (unstopped, are_all_unstopped) = (BTreeMap::new(), false);
+        let it = Publication { rights, admission, grants, unstopped, are_all_unstopped, withdrawal };
+        self.all.insert(id, it);
         id
     }
 
@@ -166,6 +172,7 @@ impl Publications {
     ) -> Option<Vec<GrantId>> {
         let holders = self.all.get(&id)?.grants.keys().copied();
         let peers: BTreeSet<PeerKey> = holders.filter(|peer| of(*peer)).collect();
+        // None of them has a grant, so there is nothing to wait for.
         if peers.is_empty() {
             return None;
         }
@@ -204,8 +211,12 @@ impl Publications {
 
     /// Notes that a rail could not end the key of a peer with these names.
     pub(super) fn key_failed(&mut self, id: PublicationId, peer: PeerKey, names: &[String]) {
-        if let Some(it) = self.all.get_mut(&id) {
-            it.unstopped.insert(peer, names.to_vec());
+        let Some(it) = self.all.get_mut(&id) else { return };
+        match it.unstopped.len() < UNSTOPPED_MAX {
+            // Kept with its names, because it may come back over another connection.
+            true => drop(it.unstopped.insert(peer, names.to_vec())),
+            // To forget one would prove what is not so.
+            false => it.are_all_unstopped = true,
         }
     }
 
@@ -215,7 +226,8 @@ impl Publications {
         id: PublicationId,
         concerns: impl Fn(PeerKey, &[String]) -> bool,
     ) -> bool {
-        self.all.get(&id).is_some_and(|it| it.unstopped.iter().any(|(peer, names)| concerns(*peer, names)))
+        let is_concerned = |it: &Publication| it.unstopped.iter().any(|(peer, names)| concerns(*peer, names));
+        self.all.get(&id).is_some_and(|it| it.are_all_unstopped || is_concerned(it))
     }
 
     /// Returns `true` if a request waits for the end of a grant.
@@ -279,9 +291,12 @@ impl PeerGrant {
     fn end(&mut self, until: Until) -> Option<GrantId> {
         match self {
             Self::Making { until: before } => {
+                // It has no id yet, by which it could be revoked. `made` hands this back with the
+                // id.
                 *before = Some(before.map_or(until, |before| before.and(until)));
                 None
             }
+            // Also one that is ending: this deadline may be earlier than its own.
             Self::Made(grant) | Self::Ending(grant) => {
                 let grant = *grant;
                 *self = Self::Ending(grant);

@@ -39,6 +39,7 @@ impl Machine {
     /// Handles a peer's request to open a publication.
     pub(super) fn on_open(&mut self, key: PeerKey, publication: PublicationId) {
         let peer = &self.peers[key];
+        // `leave` has ended its grants, and nothing would end a new one before the goodbye.
         if peer.is_left() {
             return self.refuse_opening(key, publication, NotOpened::Leaving.to_string());
         }
@@ -60,6 +61,7 @@ impl Machine {
         key: PeerKey,
         made: Result<GrantId, RailError>,
     ) {
+        // The peer may have been lost, or have been left, while the driver made the grant.
         let is_there = self.peers.get(key).is_some_and(|peer| !peer.is_lost() && !peer.is_left());
         match made {
             Ok(grant) => {
@@ -76,6 +78,7 @@ impl Machine {
             }
             Err(error) => {
                 self.refuse_opening(key, publication, error.to_string());
+                // No grant will ever end this entry, and with it the peer could not ask again.
                 self.published_grant_ended(publication, key);
             }
         }
@@ -184,6 +187,7 @@ impl Machine {
         for op in self.publications.late(self.now) {
             self.answer_revoke(Some(op), Err(NotRevoked::NotProven));
         }
+        // The deadline of a wait has no timer of its own.
         if self.publications.are_awaited() {
             self.touch_common();
         }

@@ -77,6 +77,7 @@ impl Machine {
     /// Handles the result of a reset: the rail was reset, or is dead.
     pub fn handle_reset(&mut self, rail: usize, reset: Result<(), RailError>) {
         let error = reset.as_ref().err().cloned();
+        // First: the rest compares with the new generation, or has to find the rail dead.
         self.rails[rail].end_reset(reset);
         let mut stuck = if error.is_some() { self.abandon_rail(rail) } else { HashMap::new() };
         for key in self.peers.keys() {
@@ -101,6 +102,7 @@ impl Machine {
     pub(super) fn answer_settles(&mut self, key: PeerKey) {
         // A reset goes through all keys that were ever assigned.
         let Some(peer) = self.peer(key) else { return };
+        // Taken out, because `answer_settle` adds those again that cannot be answered yet.
         for (link, counter) in std::mem::take(&mut peer.settles) {
             self.answer_settle(key, link, counter);
         }
@@ -123,6 +125,7 @@ impl Machine {
         let is_link = links.position(link).is_some() || self.counters.has_heard_of(link, counter);
         let pages = if is_open && is_link { self.counters.settle(link, counter).unwrap_or(0) } else { 0 };
         if is_open {
+            // Even if no page came over the link: the peer adds those whose immediates were lost.
             self.counters.permit_add(counter, links.lost());
         }
         self.send(key, Frame::Settled { link, counter, pages });

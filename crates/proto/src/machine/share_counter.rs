@@ -41,6 +41,7 @@ impl Machine {
             return self.refuse_counter(key, shared, NotOpened::Leaving);
         }
         match self.shared_counters.open(shared, key, &peer.certificate_names) {
+            // A peer has one counter of it, however often it asks.
             Joining::Known(counter) => self.send(key, Frame::CounterOpened { shared, counter }),
             Joining::Refused(why) => self.refuse_counter(key, shared, why),
             Joining::New => match self.open_counter(key, self.now) {
@@ -50,6 +51,7 @@ impl Machine {
                     // The counter was announced before.
                     self.send(key, Frame::CounterOpened { shared, counter });
                 }
+                // All slots are taken, or the peer accepts no more.
                 None => self.refuse_counter(key, shared, NotOpened::TooManyCounters),
             },
         }
@@ -63,6 +65,7 @@ impl Machine {
     /// limited.
     pub(super) fn part_from_shared_counters(&mut self, key: PeerKey) {
         let peer = &self.peers[key];
+        // A copy, because `close_counter` removes from the list.
         for counter in peer.own_counters.clone() {
             if self.shared_counters.part(key, counter) {
                 self.close_counter(counter, self.now);
@@ -79,6 +82,7 @@ impl Machine {
         };
         let asked = peer.counter_openings.entry(shared).or_default();
         asked.push(op);
+        // One question at a time: its answer may serve all who ask.
         if asked.len() == 1 {
             self.send(key, Frame::OpenCounter { shared });
         }
@@ -88,6 +92,7 @@ impl Machine {
     /// Handles the peer's answer that this side may raise a counter of it.
     pub(super) fn on_counter_opened(&mut self, key: PeerKey, shared: SharedCounterId, counter: CounterId) {
         let closed = || OpenError::Refused { reason: "it was closed meanwhile".into() };
+        // It was announced before. If it is unknown, it was closed since, or the peer lies.
         let answer = self.knows_counter(key, counter).then_some(counter).ok_or_else(closed);
         self.answer_counter_opening(key, shared, &answer);
     }

@@ -82,6 +82,7 @@ impl Machine {
         if remote.len > rail.properties().performs_max || !rail.is_ready(link) {
             return None;
         }
+        // If anything is missing here, the transfer is submitted, and waits or fails there.
         let (address, key) = granted.key_over(index, link)?;
         let address = address.checked_add(base)?.checked_add(remote.offset)?;
         let target = RemoteSegment { address, key, len: remote.len };

@@ -91,6 +91,7 @@ impl Machine {
                 self.send(key, given_up(counter));
             }
             let stats = TransferStats::begin(new.plan.pages() as u64, [], now);
+            // No card has had the memory, so it is back.
             let end = TransferEnd { outcome: Err(fault), is_back: true, stats };
             self.report(Event::Transfer(op, end));
             return None;
@@ -98,7 +99,9 @@ impl Machine {
         // What `may_transfer` has just found.
         let peer = &mut self.peers[key];
         let regions = new.regions.as_slice();
+        // The first one stands for all: `may_transfer` has refused different scopes.
         let scope = peer.granted.get(regions[0].grant).expect("its grants are there").scope();
+        // Before anything is posted: a `Revoke` that comes now must wait for this transfer.
         regions.iter().for_each(|range| peer.granted.begin_use(range.grant));
         let rails = peer.links.iter().map(|link| Arc::clone(self.rails[link.rail()].name()));
         let (priority, deadline) = (new.priority, new.deadline);
@@ -111,6 +114,7 @@ impl Machine {
         }
         self.turns.wake(key, |of| of == priority);
         self.expect(key);
+        // A plan without pages has finished already.
         self.collect_finished(key);
         Some(id)
     }
@@ -137,6 +141,7 @@ impl Machine {
                 return Err(TransferFault::Scopes);
             }
         }
+        // Without a range there is no memory to reach.
         scope.map(drop).ok_or(TransferFault::NoSuchGrant)
     }
 
@@ -169,6 +174,7 @@ impl Machine {
     /// Lets a peer post pages of all priorities that it has, also of parked transfers.
     pub(super) fn wake_pages(&mut self, key: PeerKey) {
         let peer = &mut self.peers[key];
+        // What parked transfers wait for may have come.
         peer.transfers.resume();
         self.turns.wake(key, |priority| peer.transfers.may_post(priority));
     }
@@ -191,6 +197,7 @@ impl Machine {
         let now = self.now;
         let peer = &mut self.peers[key];
         debug_assert!(!peer.is_lost(), "a lost peer has left the round");
+        // Before `next_post`: what it yields would have to be put back.
         if !self.in_flight.has_room() {
             return Err(Unchosen::Full);
         }
@@ -283,6 +290,7 @@ impl Machine {
     pub(super) fn refuse_key(&mut self, key: PeerKey, index: usize, grant: GrantId, error: &RequestError) {
         let (now, until) = (self.now, self.now.saturating_add(self.tuning.cool_down));
         let peer = &mut self.peers[key];
+        // Of this connection: over the next one the key may be good again.
         let link = peer.links[index].id();
         peer.granted.refuse_key(grant, KeyRefusal { index, link, until, error: Box::new(error.clone()) });
         for user in peer.transfers.using(grant) {
@@ -388,6 +396,7 @@ fn remote_of(peer: &mut Peer, posted: &Posted, has_names: bool) -> Result<Remote
     let immediate = match posted.immediate() {
         None => None,
         Some(immediate) => {
+            // The caller has asked for the name, so only a counter that was closed is missing.
             Some(peer.counters.immediate_on(state.id(), immediate, has_names).ok_or(gone)?.to_bits())
         }
     };
@@ -395,12 +404,15 @@ fn remote_of(peer: &mut Peer, posted: &Posted, has_names: bool) -> Result<Remote
     // A plan and its regions are made together, and `submit` has counted a use of each grant.
     let range = transfer.regions().as_slice()[posted.operation().region as usize];
     let granted = peer.granted.get(range.grant).expect("a grant stays as long as it is used");
+    // A bound key has a frame of its own, which follows. Other keys came with the grant, or never
+    // will.
     let missing = if state.binds_keys() { Unreached::NotYet } else { gone };
     let (address, key) = granted.key_over(index, state).ok_or(missing)?;
     // The end of the key was checked when the peer has announced it, and the range lies within the grant.
     let start = address.checked_add(range.base).expect("a range that begins beyond the last address");
     let link = state.key().expect("a link that is ready has its end");
     let (op, direction) = (transfer.op(), transfer.direction());
+    // After all that can fail: `put_back` and `park` take nothing from the share.
     transfer.add_to_share(posted);
     Ok(RemotePages { link, op, direction, start, key, immediate })
 }

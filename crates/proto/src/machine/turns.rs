@@ -168,6 +168,7 @@ impl Turns {
 
     /// Removes a peer for good.
     pub(super) fn remove(&mut self, key: PeerKey) {
+        // `senders` may still name the peer: its turn there finds that it is lost or forgotten.
         self.pages.iter_mut().for_each(|pages| pages.peers.remove(key.0));
     }
 
@@ -199,10 +200,13 @@ impl Turns {
         if let Some(pages) = higher.last_mut() {
             // At least one byte, so that operations without bytes use up a turn, too.
             pages.peers.spend(bytes.max(1));
+            // It was posted because it was due. In a turn of its own, when no higher priority
+            // posts, it pays nothing.
             if pages.earned >= DUE_BYTES {
                 pages.earned = pages.earned.saturating_sub_unsigned(bytes.max(OPERATION_MIN));
             }
         }
+        // An idle priority must not save up turns.
         for pages in lower.iter_mut().filter(|pages| pages.peers.current().is_some()) {
             let earned = bytes.max(OPERATION_MIN) >> EARNED_SHIFT;
             pages.earned = pages.earned.saturating_add_unsigned(earned).min(DUE_BYTES);

@@ -268,6 +268,7 @@ impl Machine {
         self.touch(key);
         if self.rails[rail].must_be_polled() {
             self.looking.refused(now);
+            // A peer that sleeps takes nothing from its queue, and the link stays full.
             self.tell_to_look(key, rail);
         }
     }

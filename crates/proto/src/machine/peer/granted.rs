@@ -84,6 +84,7 @@ impl Granted {
     #[inline]
     pub(crate) fn key_over(&self, index: usize, link: &Link) -> Option<(u64, u64)> {
         if !link.binds_keys() {
+            // By the rail of the peer: a key is made once for each rail of the owner.
             return *self.keys.get(link.peer_rail())?;
         }
         let (id, key) = (*self.bound.get(index)?)?;
@@ -116,6 +117,7 @@ impl GrantedTable {
             is_revoked: false,
             users: 0,
         };
+        // `on_grant` has refused an id that is known, so no count of uses is lost.
         self.grants.insert(offer.grant, granted);
     }
 
@@ -174,6 +176,7 @@ impl GrantedTable {
     pub(crate) fn revoke(&mut self, grant: GrantId) -> bool {
         let Some(granted) = self.grants.get_mut(&grant) else { return false };
         // The keys stay: what is in flight with them must not fail, or its link fails with it.
+        // A second `Revoke` must not be confirmed twice.
         if !std::mem::replace(&mut granted.is_revoked, true) && granted.is_unused() {
             self.unused.push(grant);
         }
@@ -183,6 +186,7 @@ impl GrantedTable {
     /// Removes the grants that are being revoked and that nothing uses: the peer ends their keys when it
     /// hears of it, and never names them again. Each is returned only once.
     pub(crate) fn take_unused(&mut self) -> Vec<GrantId> {
+        // The keys go with the confirmation: nothing may be posted with them after it.
         for grant in &self.unused {
             self.grants.remove(grant);
         }

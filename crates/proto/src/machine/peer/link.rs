@@ -381,6 +381,7 @@ impl Link {
             return false;
         }
         if self.phase == Phase::Ready {
+            // A peer that is left is given up if its links have been down for long.
             self.ready_until = now;
         }
         self.phase = Phase::Draining { since: now };
@@ -407,6 +408,7 @@ impl Link {
         }
         // None of them comes back. Their pages are in `failed`, or were abandoned with their slots.
         self.in_flight = 0;
+        // Never offered again: a dead rail stays dead.
         Some(self.drained(Time::NEVER))
     }
 
@@ -451,6 +453,7 @@ impl Link {
 
     /// Notes that it had no room.
     pub(crate) fn has_refused(&mut self, now: Time) {
+        // With operations in flight a full queue is normal: their completions make room.
         if self.in_flight == 0 {
             // A refusal long after the last one begins a new series.
             let since = self

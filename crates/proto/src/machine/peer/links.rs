@@ -75,6 +75,7 @@ impl Links {
     /// before, or is [`NO_LINK`].
     pub(crate) fn is_new_id(&mut self, id: LinkId) -> bool {
         // Ascending ids need one number instead of a set that grows with each link.
+        // `NO_LINK` means that there is no link, and one more than it would overflow.
         let is_new = id.0 >= self.next_id_there && id != NO_LINK;
         if is_new {
             self.next_id_there = id.0 + 1;
@@ -102,7 +103,8 @@ impl Links {
 
     /// Returns the index of the link with this id.
     pub(crate) fn position(&self, id: LinkId) -> Option<usize> {
-        self.present.iter().position(|link| link.id() == id)
+        // A link that was never opened has this one, and a peer may say that it is lost.
+        self.present.iter().position(|link| link.id() == id && id != NO_LINK)
     }
 
     /// Returns the index of the link with this id, unless it is down.

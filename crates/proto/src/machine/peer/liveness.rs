@@ -36,6 +36,7 @@ impl Liveness {
     /// Returns `true` if the peer is to be pinged now, and notes the ping. `is_initiator`: this side
     /// made the connection.
     pub(crate) fn ping(&mut self, is_awaited: bool, is_initiator: bool, now: Time, tuning: &Tuning) -> bool {
+        // One at a time: a second ping would move the time at which the answer is late.
         let is_due = self.pinged_at.is_none() && now >= self.ping_at(is_awaited, is_initiator, tuning);
         if is_due {
             self.pinged_at = Some(now);

@@ -65,6 +65,7 @@ impl Outgoing {
 
     /// Numbers the messages that there is room for, so that they can be posted.
     pub(crate) fn number(&mut self) {
+        // Without room there is no number: the receiver ends the connection over one too many.
         while self.room > 0
             && let Some((bytes, op)) = self.waiting.pop_front()
         {
@@ -87,6 +88,7 @@ impl Outgoing {
             if self.kept(sequence).is_some() {
                 break sequence;
             }
+            // The peer has confirmed it since it was queued again.
             self.to_post.pop_front();
         };
         self.kept(sequence).map(|kept| (sequence, kept.bytes.as_slice()))
@@ -135,6 +137,7 @@ impl Outgoing {
         match delivered_by {
             None => self.post_again(sequence),
             Some(link) => {
+                // The peer's confirmation may come before the completion.
                 if let Some(kept) = self.kept(sequence) {
                     kept.link = Some(link);
                 }
@@ -159,6 +162,7 @@ impl Outgoing {
     /// Removes all messages before this number, which the peer's engine holds. Returns the requests
     /// to answer.
     pub(crate) fn held(&mut self, next: u64) -> impl Iterator<Item = OpId> {
+        // A peer may confirm more than was sent. Only what is kept is answered.
         let sent = self.kept.iter().take_while(|kept| kept.sequence < next).count();
         let flushed = self.flushes.iter().take_while(|(until, _)| *until <= next).count();
         // Messages before flushes: a flush answers for messages that its user was told of.
@@ -188,6 +192,7 @@ impl Outgoing {
 
     /// Drops all messages. Returns the requests to answer. Messages in flight still come back.
     pub(crate) fn give_up(&mut self) -> Vec<OpId> {
+        // `in_flight` stays: those completions still come.
         self.to_post.clear();
         let kept = self.kept.drain(..).map(|kept| kept.op);
         let waiting = self.waiting.drain(..).map(|(_, op)| op);
@@ -195,6 +200,7 @@ impl Outgoing {
     }
 
     fn kept(&mut self, sequence: u64) -> Option<&mut Kept> {
+        // Smaller numbers are confirmed and gone.
         let place = sequence.checked_sub(self.kept.front()?.sequence)?;
         self.kept.get_mut(place as usize)
     }

@@ -35,6 +35,7 @@ impl RemoteCounters {
         // A peer could make the list grow with names on links that never were.
         known.retain(|(link, _)| is_present(*link));
         for (link, name) in names.into_iter().filter(|(link, _)| is_present(*link)) {
+            // A link has one name of a counter. The last one is valid.
             known.retain(|(other, _)| *other != link);
             known.push((link, name));
         }
@@ -52,6 +53,7 @@ impl RemoteCounters {
     /// Returns `true` if a counter has a name on a link, or is closed.
     #[inline]
     pub(crate) fn is_named_on(&self, link: LinkId, counter: CounterId) -> bool {
+        // Of a closed counter no name is awaited: `immediate_on` finds that it is gone.
         self.names.get(&counter).is_none_or(|names| names.iter().any(|(id, _)| *id == link))
     }
 

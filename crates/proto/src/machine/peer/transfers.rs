@@ -95,6 +95,7 @@ impl Transfers {
     /// it.
     #[inline]
     pub(crate) fn pick_short(&self, bytes: u64, scope: Scope, priority: Priority) -> Option<usize> {
+        // A short transfer must not overtake queued ones that come before it.
         if self.outbox.has_any_before(priority) { None } else { self.outbox.pick(bytes, scope) }
     }
 
@@ -106,6 +107,7 @@ impl Transfers {
 
     /// Takes back an operation that is not posted now.
     pub(crate) fn put_back(&mut self, posted: Posted) {
+        // It was not added to the share yet, so unlike in `refused` nothing is taken from it.
         self.outbox.refuse(posted);
     }
 
