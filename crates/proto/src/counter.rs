@@ -12,7 +12,6 @@
 //!
 //! Invariant: each page is counted once, whether or not its immediate arrived.
 
-use crate::time::Time;
 use std::collections::BTreeMap;
 
 /// Names a counter of one engine towards its peers. A slot is reused only after all others were
@@ -22,9 +21,9 @@ use std::collections::BTreeMap;
 /// use farreach_proto::counter::Counters;
 ///
 /// let mut counters = Counters::new();
-/// let first = counters.open([]).unwrap();
+/// let first = counters.open().unwrap();
 /// counters.close(first);
-/// assert_ne!(counters.open([]).unwrap(), first);
+/// assert_ne!(counters.open().unwrap(), first);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct CounterId {
@@ -68,7 +67,7 @@ pub const IMMEDIATE_PAGES_MAX: u32 = 1 << PAGES_BITS;
 /// ```
 /// use farreach_proto::counter::{Counters, Immediate};
 ///
-/// let counter = Counters::new().open([]).unwrap();
+/// let counter = Counters::new().open().unwrap();
 /// let immediate = Immediate::new(counter, 1024).unwrap();
 /// assert_eq!(Immediate::from_bits(immediate.to_bits()), immediate);
 /// assert!(Immediate::new(counter, 0).is_none() && Immediate::new(counter, 1025).is_none());
@@ -133,8 +132,6 @@ pub enum Outcome {
     Reached,
     /// A peer that raises the counter is lost.
     PeerLost,
-    /// The deadline has passed.
-    TimedOut,
     /// The sender aborted the transfer.
     Aborted,
 }
@@ -142,16 +139,12 @@ pub enum Outcome {
 /// All counters of an engine: the receiver's side of a transfer.
 ///
 /// ```
-/// use farreach_proto::counter::{Counters, LinkId, Outcome, Immediate};
-/// use farreach_proto::time::Time;
+/// use farreach_proto::counter::{Counters, Immediate, LinkId};
 ///
 /// let mut counters = Counters::new();
-/// let counter = counters.open([7]).unwrap();
-/// let deadline = Time::from_nanos(100);
+/// let counter = counters.open().unwrap();
 /// counters.arrive(LinkId(1), Immediate::new(counter, 3).unwrap());
-/// assert_eq!(counters.outcome(counter, 3, Time::ZERO, deadline), Some(Outcome::Reached));
-/// assert_eq!(counters.outcome(counter, 4, Time::ZERO, deadline), None);
-/// assert_eq!(counters.outcome(counter, 4, deadline, deadline), Some(Outcome::TimedOut));
+/// assert_eq!(counters.reached(counter), Some(3));
 /// ```
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -191,9 +184,6 @@ struct Counter {
     names: Vec<(LinkId, CounterId)>,
     /// The number of slots reserved for its names.
     names_max: usize,
-    peers: Vec<u32>,
-    is_peer_lost: bool,
-    is_aborted: bool,
     /// The number of answers about lost links, and of additions that followed them.
     settled: u64,
     added: u64,
@@ -211,9 +201,9 @@ impl Counters {
         Self::default()
     }
 
-    /// Opens a counter at 0, which these peers raise. Returns `None` if 65,536 are open.
-    pub fn open(&mut self, peers: impl IntoIterator<Item = u32>) -> Option<CounterId> {
-        self.open_with_names(peers, 0)
+    /// Opens a counter at 0. Returns `None` if 65,536 are open.
+    pub fn open(&mut self) -> Option<CounterId> {
+        self.open_with_names(0)
     }
 
     /// As [`open`](Self::open), for a counter that will have up to `names_max` [names](Self::name)
@@ -226,17 +216,13 @@ impl Counters {
     ///
     /// let mut counters = Counters::new();
     /// // One slot for the counter, and two for its names.
-    /// let opened = std::iter::from_fn(|| counters.open_with_names([7], 2)).count();
+    /// let opened = std::iter::from_fn(|| counters.open_with_names(2)).count();
     /// assert_eq!(opened, 65_536 / 3);
     /// ```
-    pub fn open_with_names(
-        &mut self,
-        peers: impl IntoIterator<Item = u32>,
-        names_max: usize,
-    ) -> Option<CounterId> {
+    pub fn open_with_names(&mut self, names_max: usize) -> Option<CounterId> {
         // All names now or no counter: a link that connects later must find a slot for its name.
         let taken = self.taken.checked_add(names_max)?.checked_add(1).filter(|taken| *taken <= SLOTS)?;
-        let counter = Counter { peers: peers.into_iter().collect(), names_max, ..Counter::default() };
+        let counter = Counter { names_max, ..Counter::default() };
         let id = self.put(Holds::Counter(Box::new(counter)))?;
         // After `put`, which may have found no slot.
         self.taken = taken;
@@ -250,7 +236,7 @@ impl Counters {
     /// use farreach_proto::counter::{Counters, LinkId, Immediate};
     ///
     /// let mut counters = Counters::new();
-    /// let counter = counters.open_with_names([7], 1).unwrap();
+    /// let counter = counters.open_with_names(1).unwrap();
     /// let name = counters.name(counter, LinkId(1)).unwrap();
     /// assert_eq!(counters.arrive_named(Immediate::new(name, 3).unwrap()), Some((counter, 3)));
     /// assert_eq!(counters.settle(LinkId(1), counter), Some(3));
@@ -380,7 +366,7 @@ impl Counters {
     /// use farreach_proto::counter::{AddError, Counters, LinkId};
     ///
     /// let mut counters = Counters::new();
-    /// let counter = counters.open([7]).unwrap();
+    /// let counter = counters.open().unwrap();
     /// assert_eq!(counters.add(counter, 5), Err(AddError::Unsettled));
     /// counters.settle(LinkId(1), counter);
     /// counters.permit_add(counter, 1);
@@ -402,39 +388,9 @@ impl Counters {
         Ok(counter.reached)
     }
 
-    /// Marks a counter as aborted by the sender.
-    pub fn abort(&mut self, id: CounterId) {
-        if let Some(counter) = self.get_mut(id) {
-            counter.is_aborted = true;
-        }
-    }
-
-    /// Ends waits on these counters for pages of a lost peer.
-    pub fn lose_peer(&mut self, peer: u32, counters: impl IntoIterator<Item = CounterId>) {
-        for id in counters {
-            if let Some(counter) = self.get_mut(id) {
-                counter.is_peer_lost |= counter.peers.contains(&peer);
-            }
-        }
-    }
-
     /// Returns the value of a counter, or `None` if it is closed.
     pub fn reached(&self, id: CounterId) -> Option<u64> {
         self.get(id).map(|counter| counter.reached)
-    }
-
-    /// Returns how a wait for `pages` has ended, or `None` if it has not. Pages that have arrived
-    /// count even if the peer was lost afterwards.
-    pub fn outcome(&self, id: CounterId, pages: u64, now: Time, deadline: Time) -> Option<Outcome> {
-        let Some(counter) = self.get(id) else { return Some(Outcome::Aborted) };
-        match counter {
-            // First: pages that have arrived are there, whatever has happened since.
-            _ if counter.reached >= pages => Some(Outcome::Reached),
-            Counter { is_aborted: true, .. } => Some(Outcome::Aborted),
-            Counter { is_peer_lost: true, .. } => Some(Outcome::PeerLost),
-            _ if now >= deadline => Some(Outcome::TimedOut),
-            _ => None,
-        }
     }
 
     /// Checks that slots are taken exactly by counters with their names, open or reserved.
@@ -479,7 +435,7 @@ impl Counters {
 /// ```
 /// use farreach_proto::counter::{Reported, Counters, LinkId, Immediate};
 ///
-/// let counter = Counters::new().open([]).unwrap();
+/// let counter = Counters::new().open().unwrap();
 /// let mut reported = Reported::new();
 /// reported.add(LinkId(1), Immediate::new(counter, 10).unwrap());
 /// // The link is lost. The receiver has counted 4 pages from it.

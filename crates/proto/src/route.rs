@@ -114,11 +114,6 @@ impl Links {
         self.links[link].is_alive = true;
     }
 
-    /// Changes the weight of a link, for example to a measured rate.
-    pub fn set_weight(&mut self, link: usize, weight: u32) {
-        self.links[link].weight = weight;
-    }
-
     /// Returns `true` if a link is alive.
     pub fn is_alive(&self, link: usize) -> bool {
         self.links[link].is_alive

@@ -70,7 +70,7 @@ impl Machine {
         // Links that are down are included, because they may be connected later.
         let has_names = |link: &&Link| !self.rails[link.rail()].properties().immediates_name_link;
         let names_max = peer.links.iter().filter(has_names).count();
-        let counter = self.counters.counters.open_with_names([key.0], names_max)?;
+        let counter = self.counters.counters.open_with_names(names_max)?;
         self.counters.owners.insert(counter, key);
         let peer = &mut self.peers[key];
         peer.own_counters.push(counter);
@@ -172,7 +172,6 @@ impl Machine {
 
     pub(super) fn on_abort(&mut self, key: PeerKey, counter: CounterId) {
         if self.counters.is_of(counter, key) {
-            self.counters.counters.abort(counter);
             self.report(Event::CounterEnded(counter, Outcome::Aborted));
         }
     }
@@ -181,7 +180,6 @@ impl Machine {
     pub(super) fn end_counters_of(&mut self, key: PeerKey) {
         let peer = &mut self.peers[key];
         let counters = peer.own_counters.clone();
-        self.counters.counters.lose_peer(key.0, counters.iter().copied());
         for counter in counters {
             // The counter stays, with its value: pages that have arrived are there.
             self.report(Event::CounterEnded(counter, Outcome::PeerLost));

@@ -1,9 +1,6 @@
 //! Counting with lost links: each page is counted once, whatever arrives in whatever order.
 
-use farreach_proto::counter::{
-    AddError, Counters, IMMEDIATE_PAGES_MAX, Immediate, LinkId, Outcome, Reported,
-};
-use farreach_proto::time::Time;
+use farreach_proto::counter::{AddError, Counters, IMMEDIATE_PAGES_MAX, Immediate, LinkId, Reported};
 use proptest::prelude::*;
 
 proptest! {
@@ -20,7 +17,7 @@ proptest! {
         immediates in proptest::collection::vec((0_u64..3, 1_u32..=20, any::<bool>()), 1..60),
     ) {
         let (mut counters, mut reported) = (Counters::new(), Reported::new());
-        let counter = counters.open([1]).unwrap();
+        let counter = counters.open().unwrap();
         let mut total = 0;
         for (link, pages, arrives) in &immediates {
             let immediate = Immediate::new(counter, *pages).unwrap();
@@ -47,36 +44,12 @@ proptest! {
 }
 
 #[test]
-fn a_wait_ends_with_what_happened_first_for_the_pages() {
-    let mut counters = Counters::new();
-    let (mine, other) = (counters.open([1, 2]).unwrap(), counters.open([3]).unwrap());
-    counters.arrive(LinkId(1), Immediate::new(mine, 5).unwrap()).unwrap();
-    counters.lose_peer(2, [mine, other]);
-    assert_eq!(
-        counters.outcome(mine, 5, Time::ZERO, Time::from_nanos(9)),
-        Some(Outcome::Reached),
-        "they are there"
-    );
-    assert_eq!(counters.outcome(mine, 6, Time::ZERO, Time::from_nanos(9)), Some(Outcome::PeerLost));
-    assert_eq!(counters.outcome(other, 1, Time::from_nanos(8), Time::from_nanos(9)), None, "another peer's");
-    assert_eq!(counters.outcome(other, 1, Time::from_nanos(9), Time::from_nanos(9)), Some(Outcome::TimedOut));
-    counters.abort(other);
-    assert_eq!(counters.outcome(other, 1, Time::from_nanos(9), Time::from_nanos(9)), Some(Outcome::Aborted));
-    counters.close(mine);
-    assert_eq!(
-        counters.outcome(mine, 5, Time::ZERO, Time::from_nanos(9)),
-        Some(Outcome::Aborted),
-        "nobody counts any more"
-    );
-}
-
-#[test]
 fn an_immediate_for_a_counter_that_is_gone_counts_for_nobody() {
     let mut counters = Counters::new();
-    let first = counters.open([]).unwrap();
+    let first = counters.open().unwrap();
     let immediate = Immediate::new(first, 1).unwrap();
     counters.close(first);
-    let second = counters.open([]).unwrap();
+    let second = counters.open().unwrap();
     assert_eq!(counters.arrive(LinkId(0), immediate), None);
     assert_eq!((counters.reached(first), counters.reached(second)), (None, Some(0)));
     assert_eq!((counters.settle(LinkId(0), first), counters.add(first, 1)), (None, Err(AddError::Closed)));
@@ -85,12 +58,12 @@ fn an_immediate_for_a_counter_that_is_gone_counts_for_nobody() {
 #[test]
 fn as_many_counters_are_open_as_an_immediate_can_name() {
     let mut counters = Counters::new();
-    let all: Vec<_> = std::iter::from_fn(|| counters.open([])).collect();
+    let all: Vec<_> = std::iter::from_fn(|| counters.open()).collect();
     assert_eq!(all.len(), 1 << 16);
     counters.close(all[12_345]);
-    let reused = counters.open([]).unwrap();
+    let reused = counters.open().unwrap();
     assert_ne!(reused, all[12_345]);
-    assert_eq!(counters.open([]), None);
+    assert_eq!(counters.open(), None);
 }
 
 /// A late immediate matches no counter, however many counters are opened and closed: ids do not
@@ -98,11 +71,11 @@ fn as_many_counters_are_open_as_an_immediate_can_name() {
 #[test]
 fn a_late_immediate_counts_for_none_of_the_next_counters() {
     let mut counters = Counters::new();
-    let first = counters.open([1]).unwrap();
+    let first = counters.open().unwrap();
     let late = Immediate::new(first, 1).unwrap();
     counters.close(first);
     for number in 0..1_000_000 {
-        let next = counters.open([1]).unwrap();
+        let next = counters.open().unwrap();
         assert_ne!(next, first, "counter {number} has the name of the first");
         if number % 1000 == 0 {
             assert_eq!(counters.arrive(LinkId(0), late), None);
@@ -114,7 +87,7 @@ fn a_late_immediate_counts_for_none_of_the_next_counters() {
 #[test]
 fn a_counter_that_cannot_have_its_names_is_not_opened() {
     let mut counters = Counters::new();
-    let all: Vec<_> = std::iter::from_fn(|| counters.open_with_names([1], 2)).collect();
+    let all: Vec<_> = std::iter::from_fn(|| counters.open_with_names(2)).collect();
     assert_eq!(all.len(), (1 << 16) / 3);
     for counter in &all {
         for link in [LinkId(1), LinkId(2)] {
@@ -122,17 +95,17 @@ fn a_counter_that_cannot_have_its_names_is_not_opened() {
             assert_eq!(counters.arrive_named(Immediate::new(name, 1).unwrap()).unwrap().0, *counter);
         }
     }
-    assert_eq!(counters.open_with_names([1], 1), None, "one slot is left");
+    assert_eq!(counters.open_with_names(1), None, "one slot is left");
     counters.name(all[0], LinkId(3)).expect("a slot is not reserved");
-    assert_eq!((counters.name(all[1], LinkId(3)), counters.open([1])), (None, None));
+    assert_eq!((counters.name(all[1], LinkId(3)), counters.open()), (None, None));
     counters.close(all[0]);
-    counters.open_with_names([1], 3).expect("closing freed the slots");
+    counters.open_with_names(3).expect("closing freed the slots");
 }
 
 #[test]
 fn names_of_links_that_are_gone_make_room_for_those_of_new_ones() {
     let mut counters = Counters::new();
-    let counter = counters.open_with_names([1], 2).unwrap();
+    let counter = counters.open_with_names(2).unwrap();
     let stays = counters.name(counter, LinkId(0)).unwrap();
     for link in 1..100_000 {
         counters.retain_names(counter, |kept| kept == LinkId(0));

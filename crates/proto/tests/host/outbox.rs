@@ -104,7 +104,7 @@ impl World {
         let (links, settings): (Vec<_>, Vec<_>) =
             (0..link_count).map(|index| link(&mut chance, index as u64, page_len)).unzip();
         let mut counters = Counters::new();
-        let counter = counters.open([0]).unwrap();
+        let counter = counters.open().unwrap();
         let mut outbox = Outbox::new(settings);
         let stride = page_len as u64;
         let plan = Plan::new(
@@ -313,7 +313,7 @@ fn operations_that_are_done_are_not_kept_without_bound() {
     let limits = Limits { bytes: 64, pieces: 1, targets: 1, pages: 1, is_ordered: true };
     let link = |id| LinkSettings { id: LinkId(id), limits, window: 2, weight: 1, scope: Scope::Network };
     let mut outbox = Outbox::new(vec![link(0), link(1)]);
-    let counter = Counters::new().open([0]).unwrap();
+    let counter = Counters::new().open().unwrap();
     let pages = || (Pages { indices: [0, 2].into(), stride: 64, offset: 0 }, 256);
     let (mut notifications, mut early) = (0, 0);
     for transfer in 0..10_000 {

@@ -10,7 +10,7 @@ use farreach_proto::wire::{
 use proptest::prelude::*;
 
 fn frames() -> Vec<Frame> {
-    let counter = Counters::new().open([]).unwrap();
+    let counter = Counters::new().open().unwrap();
     let link = LinkId(u64::MAX);
     vec![
         Frame::Hello(Hello {
