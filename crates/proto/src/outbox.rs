@@ -703,14 +703,16 @@ impl Outbox {
 
     /// Handles the receiver's answer: it has counted `pages` from a lost link.
     pub fn settled(&mut self, link_id: LinkId, counter: CounterId, pages: u64) -> Vec<Frame> {
-        if let Some(owed) = self.owed.get_mut(&(link_id, counter)) {
-            self.unanswered -= usize::from(owed.is_asked && owed.settled.is_none());
-            owed.settled = Some(pages);
-        }
+        // The receiver may answer what nobody has asked, as often as it likes: that costs a look.
+        let Some(owed) = self.owed.get_mut(&(link_id, counter)) else { return Vec::new() };
+        self.unanswered -= usize::from(owed.is_asked && owed.settled.is_none());
+        owed.settled = Some(pages);
+        let waiting = owed.transfers.clone();
         let frame = self.reconcile((link_id, counter));
-        let aborted = |(id, transfer): (u64, &Transfer)| transfer.is_aborted.then_some(TransferId(id));
-        for id in self.transfers.iter().filter_map(aborted).collect::<Vec<_>>() {
-            self.release_aborted(id);
+        for id in waiting {
+            if self.transfers.get(id.0).is_some_and(|transfer| transfer.is_aborted) {
+                self.release_aborted(id);
+            }
         }
         frame.into_iter().collect()
     }
